@@ -2,7 +2,7 @@
 What goes into wheel-timer-server, and its dependency on the client of the same version.
 
 From a checkout it takes `broker`, `daemon`, `sql` and those parts of wheel_timer that the client's
-wheel leaves out: the client's `exclude` list is read, so a file is in exactly one of the two wheels.
+wheel leaves out: the client's `exclude` list is read, so a file is in exactly one of the two.
 From its own sdist it takes everything, because the sdist holds nothing else.
 """
 
