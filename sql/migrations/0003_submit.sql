@@ -1,0 +1,102 @@
+-- breaking: no
+-- Locks: none; creates functions.
+
+-- Put a batch of new tasks of one shard on the wheel. At most 1,000, in any order.
+--
+-- In:  one array element a task; callbacks and retries are JSON texts.
+-- Out: one row, counting from 1 and listing only the exceptions:
+--      near      positions of tasks due at or before max(closed_to, now + 1.5 look-aheads): the
+--                caller publishes them itself; a requeue row behind the hand's range is the net
+--      duplicate positions of tasks whose biz_id is taken; nothing of them was written
+--      existing  the task_ids that hold those biz_ids, in the same order
+-- A task whose own task_id is already there was accepted before: sending a batch again after a lost
+-- reply is safe. One bad value fails the whole batch, with nothing written.
+-- Locks: fence shared, keys sorted, task rows by place, requeue rows by task_id.
+CREATE FUNCTION wheel_submit_v1(
+    p_shard smallint,
+    p_task_ids uuid[],
+    p_start_times bigint[],
+    p_biz_types text[],
+    p_biz_ids text[],
+    p_biz_data bytea[],
+    p_content_types text[],
+    p_callbacks text[],
+    p_retries text[],
+    p_max_ages bigint[],
+    p_traceparents text[],
+    p_lookahead_ms bigint,
+    OUT near integer[],
+    OUT duplicate integer[],
+    OUT existing uuid[]
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_closed  bigint;
+    v_now     bigint;
+    v_near_to bigint;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
+    IF cardinality(p_task_ids) > 1000 THEN
+        RAISE EXCEPTION 'a batch has at most 1000 tasks' USING ERRCODE = '22023';
+    END IF;
+
+    duplicate := '{}';
+    existing := '{}';
+    IF EXISTS (SELECT FROM unnest(p_biz_ids) AS b(biz_id) WHERE b.biz_id IS NOT NULL) THEN
+        INSERT INTO timer_key (biz_type, biz_id, task_id)
+        SELECT r.biz_type, r.biz_id, r.task_id
+        FROM unnest(p_task_ids, p_biz_types, p_biz_ids)
+            WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
+        WHERE r.biz_id IS NOT NULL
+        ORDER BY r.biz_type COLLATE "C", r.biz_id COLLATE "C", r.position
+        ON CONFLICT DO NOTHING;
+
+        SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}'),
+            coalesce(array_agg(k.task_id), '{}')
+        INTO duplicate, existing
+        FROM unnest(p_task_ids, p_biz_types, p_biz_ids)
+            WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
+        JOIN timer_key AS k ON k.biz_type = r.biz_type AND k.biz_id = r.biz_id
+        WHERE k.task_id <> r.task_id;
+    END IF;
+
+    INSERT INTO timer_task (
+        slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data, content_type,
+        callback, retry, max_age, traceparent
+    )
+    SELECT
+        (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
+        r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb), CAST(r.retry AS jsonb),
+        r.max_age, r.traceparent
+    FROM unnest(
+        p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
+        p_callbacks, p_retries, p_max_ages, p_traceparents
+    ) WITH ORDINALITY AS r(
+        task_id, start_time, biz_type, biz_id, biz_data, content_type,
+        callback, retry, max_age, traceparent, position
+    )
+    WHERE r.position <> ALL (duplicate)
+    ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
+    ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING;
+
+    SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
+    FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
+    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
+
+    IF near <> '{}' THEN
+        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT r.task_id, p_shard, r.start_time, greatest(r.start_time, v_now, v_closed) + 2000,
+            r.biz_type, 'near'
+        FROM unnest(p_task_ids, p_start_times, p_biz_types)
+            WITH ORDINALITY AS r(task_id, start_time, biz_type, position)
+        WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate)
+        ORDER BY r.task_id
+        ON CONFLICT (task_id) DO UPDATE SET due_at = EXCLUDED.due_at;
+    END IF;
+END
+$$;

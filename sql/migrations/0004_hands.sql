@@ -1,0 +1,410 @@
+-- breaking: no
+-- Locks: none; creates functions.
+--
+-- What the hands do. The wheel is read second by second, each by equality on its slot, so the cost
+-- does not depend on what lies behind the hand; the range of slots is named beside it as constants
+-- and every plan is a custom one, so that planning touches the partitions of that range only.
+
+-- Pending tasks with start_time in (p_after, p_to], in order of (start_time, task_id), from behind
+-- p_after_id on within the millisecond p_after_time; at most p_limit. What is leased, or waits for
+-- a later next_at, has a requeue row and is left out.
+-- The range must not run over the ring's end (the caller splits it there).
+CREATE FUNCTION wheel_due_v1(
+    p_shard smallint, p_after bigint, p_to bigint,
+    p_after_time bigint, p_after_id uuid, p_limit integer
+) RETURNS TABLE (task_id uuid, start_time bigint, biz_type text)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_now        bigint := wheel_now_ms();
+    v_first      bigint := (greatest(p_after + 1, p_after_time)) / 1000;
+    v_last       bigint := p_to / 1000;
+    v_slot_first integer := v_first % 10000000;
+    v_slot_last  integer := v_last % 10000000;
+BEGIN
+    ASSERT v_last < v_first OR v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+    RETURN QUERY
+    SELECT d.task_id, d.start_time, d.biz_type
+    FROM generate_series(v_first, v_last) AS s(second)
+    CROSS JOIN LATERAL (
+        SELECT t.task_id, t.start_time, t.biz_type
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+            AND t.slot = CAST(s.second % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time > p_after
+            AND t.start_time BETWEEN s.second * 1000 AND least(s.second * 1000 + 999, p_to)
+            AND (t.start_time, t.task_id) > (p_after_time, p_after_id)
+            AND t.status = 0
+            AND (t.lease_until IS NULL OR t.lease_until <= v_now)
+            AND (t.next_at IS NULL OR t.next_at <= p_to)
+        ORDER BY t.slot, t.shard, t.start_time, t.task_id
+        LIMIT p_limit
+    ) AS d
+    LIMIT p_limit;
+END
+$$;
+
+-- The first second in [p_first, p_last] whose slot holds any row at all, of any lap; null where
+-- there is none. One descent jumps over an empty day.
+CREATE FUNCTION wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+DECLARE
+    v_slot_first integer := p_first % 10000000;
+    v_slot_last  integer := p_last % 10000000;
+    v_slot       integer;
+BEGIN
+    ASSERT v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+    SELECT t.slot INTO v_slot
+    FROM timer_task AS t
+    WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+    ORDER BY t.slot
+    LIMIT 1;
+    RETURN p_first + (v_slot - v_slot_first);
+END
+$$;
+
+-- Whether anything is due in (p_after, p_to]; nothing is closed or written for it.
+CREATE FUNCTION wheel_look_v1(p_shard smallint, p_after bigint, p_to bigint) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM timer_requeue AS q
+        WHERE q.shard = p_shard AND q.due_at > p_after AND q.due_at <= p_to
+    ) OR EXISTS (
+        SELECT FROM wheel_due_v1(
+            p_shard, p_after, p_to, p_after, CAST('00000000-0000-0000-0000-000000000000' AS uuid), 1
+        )
+    );
+END
+$$;
+
+-- Requeue rows with due_at in (p_after, p_to], in order of (due_at, task_id), from behind the given
+-- key on, at most p_limit, each with what its task says now (nulls: the task is gone).
+CREATE FUNCTION wheel_requeue_due_v1(
+    p_shard smallint, p_after bigint, p_to bigint,
+    p_after_due bigint, p_after_id uuid, p_limit integer
+) RETURNS TABLE (
+    task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text,
+    status smallint, lease_until bigint, next_at bigint
+)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason,
+        t.status, t.lease_until, t.next_at
+    FROM (
+        SELECT r.task_id, r.start_time, r.due_at, r.biz_type, r.reason
+        FROM timer_requeue AS r
+        WHERE r.shard = p_shard
+            AND r.due_at > p_after
+            AND r.due_at <= p_to
+            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+        ORDER BY r.shard, r.due_at, r.task_id
+        LIMIT p_limit
+    ) AS q
+    LEFT JOIN LATERAL (
+        SELECT k.status, k.lease_until, k.next_at
+        FROM timer_task AS k
+        WHERE k.slot = CAST((q.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = q.start_time
+            AND k.task_id = q.task_id
+        LIMIT 1
+    ) AS t ON true;
+END
+$$;
+
+-- Give a page of requeue rows their next moment, or drop them: after the page was published.
+-- p_again: ms for a row that stays (published ones: now + visibility; leased or waiting ones: the
+-- end of that), null for a row whose task is settled. Only where due_at <= p_to still: a release or
+-- a replay may have written a later one meanwhile. p_published: the row was published now.
+-- Returns how many rows were changed. Locks: fence shared, requeue rows by task_id, pointer last.
+CREATE FUNCTION wheel_rearm_v1(
+    p_shard smallint, p_epoch bigint, p_to bigint,
+    p_task_ids uuid[], p_again bigint[], p_published boolean[]
+) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_closed  bigint;
+    v_changed integer := 0;
+    v_rows    integer;
+    v_ids     uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+
+    SELECT array_agg(l.task_id) INTO v_ids
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.task_id = ANY (p_task_ids) AND q.due_at <= p_to
+        ORDER BY q.task_id
+        FOR UPDATE
+    ) AS l;
+
+    DELETE FROM timer_requeue AS q
+    USING unnest(p_task_ids, p_again) AS r(task_id, again)
+    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NULL;
+    GET DIAGNOSTICS v_changed = ROW_COUNT;
+
+    UPDATE timer_requeue AS q
+    SET due_at = greatest(r.again, v_closed + 1),
+        reason = CASE WHEN r.published THEN 'published' ELSE q.reason END
+    FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
+    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NOT NULL;
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_changed + v_rows;
+END
+$$;
+
+-- Requeue rows that the hand has passed: there are none, and one found is an alarm. They are put
+-- ahead of it again. Returns how many. At most 1,000.
+CREATE FUNCTION wheel_rescue_v1(p_shard smallint, p_epoch bigint) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+AS $$
+DECLARE
+    v_closed  bigint;
+    v_rescued integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    FROM (
+        SELECT r.task_id
+        FROM timer_requeue AS r
+        WHERE r.shard = p_shard
+            AND r.due_at <= (SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard)
+        ORDER BY r.task_id
+        LIMIT 1000
+        FOR UPDATE
+    ) AS l
+    WHERE q.task_id = l.task_id;
+    GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_rescued;
+END
+$$;
+
+-- Everything up to p_current was published. Never back.
+CREATE FUNCTION wheel_advance_v1(
+    p_shard smallint, p_epoch bigint, p_current bigint
+) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '1s'
+AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE timer_pointer AS p
+    SET "current_time" = greatest(p."current_time", p_current)
+    WHERE p.shard = p_shard AND p.epoch = p_epoch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+END
+$$;
+
+-- One page of the sweep: pending tasks in (sweep_time, p_to] get a requeue row where they have
+-- none, and sweep_time goes to the last complete millisecond. p_to must lie at or before the
+-- persisted current_time, and (sweep_time, p_to] must not run over the ring's end.
+--
+-- p_after_time, p_after_id: where the page before this one ended within its millisecond.
+-- Out: seen        pending rows of this page; fewer than p_limit: the range is done
+--      added       of them, those that had no requeue row and no lease: what was lost on its way
+--      last_time, last_id  the key to go on from
+--      swept_to    sweep_time now
+-- Locks: fence shared, requeue rows by task_id, pointer last.
+CREATE FUNCTION wheel_sweep_v1(
+    p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint,
+    p_after_time bigint, p_after_id uuid, p_limit integer,
+    OUT seen integer, OUT added integer, OUT last_time bigint, OUT last_id uuid,
+    OUT swept_to bigint
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_closed     bigint;
+    v_now        bigint;
+    v_first      bigint := (greatest(p_from + 1, p_after_time)) / 1000;
+    v_last       bigint := p_to / 1000;
+    v_slot_first integer := v_first % 10000000;
+    v_slot_last  integer := v_last % 10000000;
+    v_leased     integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    ASSERT v_last < v_first OR v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+
+    WITH page AS MATERIALIZED (
+        SELECT d.*
+        FROM generate_series(v_first, v_last) AS s(second)
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type, t.lease_until, t.next_at
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+                AND t.slot = CAST(s.second % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time > p_from
+                AND t.start_time BETWEEN s.second * 1000 AND least(s.second * 1000 + 999, p_to)
+                AND (t.start_time, t.task_id) > (p_after_time, p_after_id)
+                AND t.status = 0
+            ORDER BY t.slot, t.shard, t.start_time, t.task_id
+            LIMIT p_limit
+        ) AS d
+        LIMIT p_limit
+    ), inserted AS (
+        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT g.task_id, p_shard, g.start_time,
+            greatest(v_closed + 1, g.lease_until, g.next_at), g.biz_type, 'sweep'
+        FROM page AS g
+        ORDER BY g.task_id
+        ON CONFLICT (task_id) DO NOTHING
+        RETURNING timer_requeue.task_id
+    ), latest AS (
+        SELECT g.start_time, g.task_id
+        FROM page AS g
+        ORDER BY g.start_time DESC, g.task_id DESC
+        LIMIT 1
+    )
+    SELECT
+        (SELECT count(*) FROM page),
+        (SELECT count(*) FROM inserted AS i JOIN page AS g USING (task_id)
+            WHERE g.lease_until IS NULL OR g.lease_until <= v_now),
+        (SELECT e.start_time FROM latest AS e),
+        (SELECT e.task_id FROM latest AS e)
+    INTO seen, added, last_time, last_id;
+
+    UPDATE timer_pointer AS p
+    SET sweep_time = greatest(
+        p.sweep_time, least(
+            p."current_time", CASE WHEN seen < p_limit THEN p_to ELSE last_time - 1 END
+        )
+    )
+    WHERE p.shard = p_shard AND p.epoch = p_epoch
+    RETURNING p.sweep_time INTO swept_to;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+END
+$$;
+
+-- A standby's look at a shard, in the session that would hold the leader's lock: whether the lock
+-- was free (and is ours now), and whether the leader's lease has run out.
+-- It polls and never waits: a waiting session holds a snapshot and stops vacuum everywhere.
+CREATE FUNCTION wheel_lead_poll_v1(
+    p_shard smallint, OUT locked boolean, OUT expired boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+BEGIN
+    SELECT p.lease_until <= wheel_now_ms() INTO expired
+    FROM timer_pointer AS p
+    WHERE p.shard = p_shard;
+    locked := pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard);
+END
+$$;
+
+-- Become the leader under the next epoch: with the lock in hand at once, else only once the
+-- leader's lease has run out. No row: somebody was faster, or the lease still runs.
+CREATE FUNCTION wheel_lead_take_v1(
+    p_shard smallint, p_leader text, p_lease_ms bigint, p_locked boolean
+) RETURNS TABLE (epoch bigint, "current_time" bigint, sweep_time bigint)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    v_now bigint := wheel_now_ms();
+BEGIN
+    RETURN QUERY
+    UPDATE timer_pointer AS p
+    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms
+    WHERE p.shard = p_shard AND (p_locked OR p.lease_until <= v_now)
+    RETURNING p.epoch, p."current_time", p.sweep_time;
+END
+$$;
+
+-- Extend the lease; false: it is somebody else's now. p_lease_ms 0 gives it back.
+CREATE FUNCTION wheel_lead_renew_v1(
+    p_shard smallint, p_epoch bigint, p_lease_ms bigint
+) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '1s'
+AS $$
+BEGIN
+    UPDATE timer_pointer AS p
+    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END
+    WHERE p.shard = p_shard AND p.epoch = p_epoch;
+    RETURN FOUND;
+END
+$$;
+
+-- Raise our epoch above one seen in the event center (a database restored from a backup meets a
+-- newer Redis). Null: somebody else leads.
+CREATE FUNCTION wheel_lead_raise_v1(
+    p_shard smallint, p_epoch bigint, p_seen bigint
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '1s'
+AS $$
+DECLARE
+    v_epoch bigint;
+BEGIN
+    UPDATE timer_pointer AS p
+    SET epoch = greatest(p.epoch, p_seen) + 1
+    WHERE p.shard = p_shard AND p.epoch = p_epoch
+    RETURNING p.epoch INTO v_epoch;
+    RETURN v_epoch;
+END
+$$;

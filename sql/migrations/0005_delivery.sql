@@ -1,0 +1,464 @@
+-- breaking: no
+-- Locks: none; creates functions.
+--
+-- Claim and settle. Each call names rows of one partition, in place order: p_slot_lo and p_slot_hi
+-- bound them, so that a custom plan touches that partition only. Rows are locked one by one by a
+-- lateral index look-up (a hot slot's default plan, on a partition without statistics, read the
+-- whole slot) and then updated by their ctid, which the lock holds still.
+
+-- Take the right to one attempt at each task: attempts + 1 and a lease.
+--
+-- In:  p_moments: when the callback is to start; p_timeouts: ms, used where the task has no
+--      timeout of its own; p_margin_ms: added to both; p_early_ms: how far ahead of its moment a
+--      claim is granted; p_bytes_max: payload bytes a call gives out (the first is always given).
+-- Out: a row each, by verdict; a task of which nothing is said is settled or gone.
+--      claimed  the attempt is ours
+--      early    more than p_early_ms ahead of its moment by this clock; nothing was changed
+--      leased   somebody has it until lease_until, or it waits until then for its next attempt
+--      again    p_bytes_max was used up; nothing was changed
+-- A lease that had run out counts one failure and leaves an attempt row `lost`: its broker died in
+-- the call, or is frozen.
+-- Edge:  pending -> pending. HOT: no indexed column changes. Locks: task rows in the order given.
+CREATE FUNCTION wheel_claim_v1(
+    p_slot_lo integer, p_slot_hi integer,
+    p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[],
+    p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint
+) RETURNS TABLE (
+    verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text,
+    attempts integer, failures smallint, revision integer, life smallint, stop boolean,
+    create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text,
+    callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_now bigint := wheel_now_ms();
+BEGIN
+    RETURN QUERY
+    WITH locked AS MATERIALIZED (
+        SELECT k.*, r.moment, r.timeout, r.position
+        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts)
+            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, position)
+        CROSS JOIN LATERAL (
+            SELECT t.ctid AS tid, t.task_id, t.biz_type, t.start_time, t.lease_until, t.next_at,
+                t.attempts, t.life, octet_length(t.biz_data) AS bytes
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = r.shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            FOR NO KEY UPDATE
+        ) AS k
+    ), judged AS MATERIALIZED (
+        SELECT l.*,
+            CASE
+                WHEN l.lease_until > v_now THEN 'leased'
+                WHEN l.next_at > v_now + p_early_ms AND l.next_at > l.moment THEN 'leased'
+                WHEN greatest(l.start_time, l.next_at) > v_now + p_early_ms THEN 'early'
+                WHEN l.position > 1
+                    AND sum(l.bytes) OVER (ORDER BY l.position) > p_bytes_max THEN 'again'
+                ELSE 'claimed'
+            END AS verdict
+        FROM locked AS l
+    ), updated AS (
+        UPDATE timer_task AS t
+        SET attempts = t.attempts + 1,
+            failures = t.failures + CASE WHEN j.lease_until IS NULL THEN 0 ELSE 1 END,
+            lease_until = v_now + p_margin_ms + coalesce(
+                CAST(CAST(t.callback ->> 'timeout' AS numeric) * 1000 AS bigint), j.timeout
+            ),
+            first_attempt_time = coalesce(t.first_attempt_time, v_now)
+        FROM judged AS j
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.ctid = j.tid
+            AND j.verdict = 'claimed'
+        RETURNING j.position, t.*, j.lease_until IS NOT NULL AS was_lost
+    ), lost AS (
+        INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
+        SELECT j.task_id, j.attempts, j.life, 'lost', 'lost',
+            'the broker did not report before its lease ran out'
+        FROM judged AS j
+        WHERE j.verdict = 'claimed' AND j.lease_until IS NOT NULL
+        ON CONFLICT DO NOTHING
+    )
+    SELECT 'claimed', u.task_id, u.lease_until, u.start_time, u.biz_type, u.biz_id,
+        u.attempts, u.failures, u.revision, u.life, u.stop, u.create_time, u.first_attempt_time,
+        u.biz_data, u.content_type, CAST(u.callback AS text), CAST(u.retry AS text), u.max_age,
+        u.schedule_id, u.traceparent, u.was_lost
+    FROM updated AS u
+    UNION ALL
+    SELECT j.verdict, j.task_id, greatest(j.lease_until, j.next_at),
+        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
+        NULL, NULL, NULL
+    FROM judged AS j
+    WHERE j.verdict <> 'claimed';
+END
+$$;
+
+-- End tasks: finished, failed or cancelled, one row a task.
+--
+-- In:  p_statuses 1, 2 or 3; p_retentions: ms the row is kept for. Texts are cleaned by the caller.
+-- A success needs status pending and its revision; the others their attempt too, with its lease: a
+-- task changed or claimed since is not theirs to end, and a call sent again changes nothing. A result of an older revision leaves its attempt row only
+-- (`superseded`).
+-- Out: the task_ids that were settled here.
+-- Edges: pending -> finished | failed | cancelled. HOT. Locks: task rows in the order given,
+-- requeue rows by task_id.
+CREATE FUNCTION wheel_settle_final_v1(
+    p_slot_lo integer, p_slot_hi integer,
+    p_task_ids uuid[], p_shards smallint[], p_start_times bigint[],
+    p_statuses smallint[], p_attempts integer[], p_revisions integer[], p_retentions bigint[],
+    p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[],
+    p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[],
+    p_addresses text[], p_brokers text[], p_config_versions bigint[]
+) RETURNS uuid[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_now     bigint := wheel_now_ms();
+    v_settled uuid[];
+    v_plain   boolean;
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT k.tid, r.*
+        FROM unnest(
+            p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
+            p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+        ) AS r(
+            task_id, shard, start_time, status, attempt, revision,
+            retention, http_status, error, started, duration, published
+        )
+        CROSS JOIN LATERAL (
+            SELECT t.ctid AS tid
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = r.shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+                AND t.revision = r.revision
+                AND (r.status = 1 OR t.attempts = r.attempt AND t.lease_until IS NOT NULL)
+            LIMIT 1
+            FOR NO KEY UPDATE
+        ) AS k
+    ), updated AS (
+        UPDATE timer_task AS t
+        SET status = l.status,
+            failures = t.failures
+                + CASE WHEN l.status = 2 AND l.started IS NOT NULL THEN 1 ELSE 0 END,
+            finish_time = v_now,
+            expire_at = v_now + l.retention,
+            lease_until = NULL,
+            next_at = NULL,
+            http_status = l.http_status,
+            last_error = l.error,
+            started = l.started,
+            duration = l.duration,
+            published = l.published
+        FROM locked AS l
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi AND t.ctid = l.tid
+        RETURNING t.task_id
+    )
+    SELECT coalesce(array_agg(u.task_id ORDER BY u.task_id), '{}') INTO v_settled
+    FROM updated AS u;
+
+    PERFORM FROM timer_requeue AS q
+    WHERE q.task_id = ANY (v_settled)
+    ORDER BY q.task_id
+    FOR UPDATE;
+    IF FOUND THEN
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_settled);
+    END IF;
+
+    -- The common case ends here: all were successes, and all were ours to settle.
+    v_plain := cardinality(v_settled) = cardinality(p_task_ids)
+        AND NOT EXISTS (SELECT FROM unnest(p_statuses) AS s(status) WHERE s.status <> 1);
+    IF v_plain THEN
+        RETURN v_settled;
+    END IF;
+
+    INSERT INTO timer_dead (task_id, biz_type, finish_time, http_status)
+    SELECT t.task_id, t.biz_type, t.finish_time, t.http_status
+    FROM unnest(p_task_ids, p_shards, p_start_times, p_statuses)
+        AS r(task_id, shard, start_time, status)
+    CROSS JOIN LATERAL (
+        SELECT k.task_id, k.biz_type, k.finish_time, k.http_status
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = r.shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE r.status = 2 AND r.task_id = ANY (v_settled)
+    ON CONFLICT (task_id) DO NOTHING;
+
+    INSERT INTO timer_attempt (
+        task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
+        config_version, http_status, error_class, error, response_excerpt, remote_address, broker
+    )
+    SELECT r.task_id, r.attempt, t.life,
+        CASE
+            WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
+            WHEN r.status = 2 THEN 'failed'
+            ELSE 'cancelled'
+        END,
+        r.due, r.published, r.started, r.duration, r.config_version, r.http_status,
+        CASE WHEN r.task_id = ANY (v_settled) THEN r.error_class ELSE 'superseded' END,
+        r.error, r.excerpt, r.address, r.broker
+    FROM unnest(
+        p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions, p_http_statuses,
+        p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
+        p_addresses, p_brokers, p_config_versions
+    ) AS r(
+        task_id, shard, start_time, status, attempt, revision, http_status,
+        error, error_class, excerpt, started, duration, due, published,
+        address, broker, config_version
+    )
+    CROSS JOIN LATERAL (
+        SELECT k.life, k.revision
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = r.shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE (r.task_id = ANY (v_settled) AND r.status <> 1) OR t.revision <> r.revision
+    ON CONFLICT DO NOTHING;
+
+    RETURN v_settled;
+END
+$$;
+
+-- Put attempts that did not end their task back on the wheel, one row a task, of one shard.
+--
+-- In:  p_outcomes: retry (a failure is spent), released (none is), unstarted (none, and no attempt
+--      row: its number is skipped); p_delays: ms from now.
+-- Needs status pending, revision and attempts = mine, and the lease (gone once this has run: a
+-- call sent again changes nothing). A stopped task is cancelled instead.
+-- Out: of those due within the look-ahead, which the caller publishes itself: id, place, moment.
+-- Every other one lies ahead of the due hand as a requeue row; so do those, as their net.
+-- Edges: pending -> pending | cancelled. HOT. Locks: fence shared, task rows in the order given,
+-- requeue rows by task_id.
+CREATE FUNCTION wheel_settle_again_v1(
+    p_shard smallint, p_slot_lo integer, p_slot_hi integer,
+    p_task_ids uuid[], p_start_times bigint[], p_outcomes text[], p_attempts integer[],
+    p_revisions integer[], p_delays bigint[], p_retentions bigint[],
+    p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[],
+    p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[],
+    p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lookahead_ms bigint
+) RETURNS TABLE (task_id uuid, start_time bigint, moment bigint, biz_type text)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_closed  bigint;
+    v_now     bigint;
+    v_near_to bigint;
+    v_settled uuid[];
+    v_stopped uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
+
+    WITH locked AS MATERIALIZED (
+        SELECT k.tid, k.stop, r.*
+        FROM unnest(
+            p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
+            p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+        ) AS r(
+            task_id, start_time, outcome, attempt, revision, delay,
+            retention, http_status, error, started, duration, published
+        )
+        CROSS JOIN LATERAL (
+            SELECT t.ctid AS tid, t.stop
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+                AND t.revision = r.revision
+                AND t.attempts = r.attempt
+                AND t.lease_until IS NOT NULL
+            LIMIT 1
+            FOR NO KEY UPDATE
+        ) AS k
+    ), updated AS (
+        UPDATE timer_task AS t
+        SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
+            failures = t.failures + CASE WHEN l.outcome = 'retry' THEN 1 ELSE 0 END,
+            lease_until = NULL,
+            next_at = CASE WHEN l.stop THEN NULL ELSE v_now + l.delay END,
+            finish_time = CASE WHEN l.stop THEN v_now END,
+            expire_at = CASE WHEN l.stop THEN v_now + l.retention END,
+            http_status = CASE WHEN l.outcome = 'unstarted' THEN t.http_status ELSE l.http_status END,
+            last_error = CASE WHEN l.outcome = 'unstarted' THEN t.last_error ELSE l.error END,
+            started = CASE WHEN l.outcome = 'unstarted' THEN t.started ELSE l.started END,
+            duration = CASE WHEN l.outcome = 'unstarted' THEN t.duration ELSE l.duration END,
+            published = CASE WHEN l.outcome = 'unstarted' THEN t.published ELSE l.published END
+        FROM locked AS l
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi AND t.ctid = l.tid
+        RETURNING t.task_id, t.status
+    )
+    SELECT coalesce(array_agg(u.task_id), '{}'),
+        coalesce(array_agg(u.task_id) FILTER (WHERE u.status = 3), '{}')
+    INTO v_settled, v_stopped
+    FROM updated AS u;
+
+    IF v_stopped <> '{}' THEN
+        DELETE FROM timer_requeue AS q
+        USING (
+            SELECT w.task_id FROM timer_requeue AS w
+            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
+        ) AS l
+        WHERE q.task_id = l.task_id;
+    END IF;
+
+    INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+    SELECT r.task_id, p_shard, r.start_time,
+        CASE
+            WHEN v_now + r.delay <= v_near_to THEN greatest(v_now + r.delay, v_closed) + 2000
+            ELSE v_now + r.delay
+        END,
+        r.biz_type,
+        CASE WHEN r.outcome = 'retry' THEN 'retry' ELSE 'release' END
+    FROM (
+        SELECT u.task_id, u.start_time, u.outcome, u.delay, t.biz_type
+        FROM unnest(p_task_ids, p_start_times, p_outcomes, p_delays)
+            AS u(task_id, start_time, outcome, delay)
+        CROSS JOIN LATERAL (
+            SELECT k.biz_type
+            FROM timer_task AS k
+            WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
+                AND k.shard = p_shard
+                AND k.start_time = u.start_time
+                AND k.task_id = u.task_id
+            LIMIT 1
+        ) AS t
+        WHERE u.task_id = ANY (v_settled) AND u.task_id <> ALL (v_stopped)
+    ) AS r
+    ORDER BY r.task_id
+    ON CONFLICT (task_id) DO UPDATE
+    SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+        reason = EXCLUDED.reason;
+
+    INSERT INTO timer_attempt (
+        task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
+        config_version, http_status, error_class, error, response_excerpt, remote_address, broker
+    )
+    SELECT r.task_id, r.attempt, t.life,
+        CASE
+            WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
+            WHEN r.task_id = ANY (v_stopped) THEN 'cancelled'
+            ELSE r.outcome
+        END,
+        r.due, r.published, r.started, r.duration, r.config_version, r.http_status,
+        CASE WHEN r.task_id = ANY (v_settled) THEN r.error_class ELSE 'superseded' END,
+        r.error, r.excerpt, r.address, r.broker
+    FROM unnest(
+        p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_http_statuses,
+        p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
+        p_addresses, p_brokers, p_config_versions
+    ) AS r(
+        task_id, start_time, outcome, attempt, revision, http_status,
+        error, error_class, excerpt, started, duration, due, published,
+        address, broker, config_version
+    )
+    CROSS JOIN LATERAL (
+        SELECT k.life, k.revision
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE r.outcome <> 'unstarted'
+        AND (r.task_id = ANY (v_settled) OR t.revision <> r.revision)
+    ON CONFLICT DO NOTHING;
+
+    RETURN QUERY
+    SELECT u.task_id, u.start_time, v_now + u.delay, t.biz_type
+    FROM unnest(p_task_ids, p_start_times, p_delays) AS u(task_id, start_time, delay)
+    CROSS JOIN LATERAL (
+        SELECT k.biz_type
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = u.start_time
+            AND k.task_id = u.task_id
+        LIMIT 1
+    ) AS t
+    WHERE u.task_id = ANY (v_settled)
+        AND u.task_id <> ALL (v_stopped)
+        AND v_now + u.delay <= v_near_to;
+END
+$$;
+
+-- The tasks at these places, whole rows.
+CREATE FUNCTION wheel_lookup_v1(
+    p_slot_lo integer, p_slot_hi integer,
+    p_task_ids uuid[], p_shards smallint[], p_start_times bigint[]
+) RETURNS SETOF timer_task
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.*
+    FROM unnest(p_task_ids, p_shards, p_start_times) AS r(task_id, shard, start_time)
+    CROSS JOIN LATERAL (
+        SELECT t.*
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = r.shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+        LIMIT 1
+    ) AS k;
+END
+$$;

@@ -1,0 +1,100 @@
+"""
+Settle: what came of attempts. sql/migrations: wheel_settle_final_v1, wheel_settle_again_v1.
+
+Both are fenced by revision and attempt, so a result reported twice, late, or by a broker that was
+taken for dead changes nothing it may not. Callers hand over one row a task.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from wheel_timer.database import Database
+from wheel_timer.store.place import by_partition
+from wheel_timer.task import Ref, Result, Status
+from wheel_timer.wheel import home_of
+
+BATCH_ROWS_MAX: Final = 500
+FINAL: Final = {
+    "finished": Status.FINISHED,
+    "failed": Status.FAILED,
+    "cancelled": Status.CANCELLED,
+}
+AGAIN: Final = frozenset({"retry", "released", "unstarted"})
+
+
+async def settle_final(db: Database, rows: Sequence[Result]) -> None:
+    """
+    End tasks whose outcome is finished, failed or cancelled, mixed; at most BATCH_ROWS_MAX.
+
+    A row that does not match its task any more is left alone; if the task was changed since, the
+    attempt is kept as `superseded`. Raises DataRejected, DatabaseUnavailable; safe to repeat.
+    """
+    for run, batch in by_partition(rows, _place):
+        await db.execute(
+            "settle_final",
+            _facts(batch)
+            | {
+                "slot_lo": run.slot_lo,
+                "slot_hi": run.slot_hi,
+                "shards": [home_of(r.task_id)[1] for r in batch],
+                "statuses": [int(FINAL[r.outcome]) for r in batch],
+            },
+        )
+
+
+async def settle_again(
+    db: Database, shard: int, rows: Sequence[Result], *, lookahead_ms: int = 1000
+) -> list[Ref]:
+    """
+    Put tasks of one shard back on the wheel: outcomes retry, released, unstarted, mixed.
+
+    Returns references of those due within the look-ahead: the caller publishes them. Each has its
+    requeue row either way. A stopped task is cancelled instead. Safe to repeat.
+    """
+    near: list[Ref] = []
+    for run, batch in by_partition(rows, _place):
+        answers = await db.fetch(
+            "settle_again",
+            _facts(batch)
+            | {
+                "shard": shard,
+                "slot_lo": run.slot_lo,
+                "slot_hi": run.slot_hi,
+                "outcomes": [r.outcome for r in batch],
+                "delays": [r.delay_ms for r in batch],
+                "lookahead_ms": lookahead_ms,
+            },
+        )
+        near.extend(
+            Ref(task_id, start_time, moment, moment, biz_type)
+            for task_id, start_time, moment, biz_type in answers
+        )
+    return near
+
+
+def _place(row: Result) -> tuple[int, Any]:
+    return row.start_time_ms, row.task_id
+
+
+def _facts(batch: Sequence[Result]) -> dict[str, Any]:
+    """The columns that both functions take."""
+    return {
+        "task_ids": [r.task_id for r in batch],
+        "start_times": [r.start_time_ms for r in batch],
+        "attempts": [r.attempt for r in batch],
+        "revisions": [r.revision for r in batch],
+        "retentions": [r.retention_ms for r in batch],
+        "http_statuses": [r.http_status for r in batch],
+        "errors": [r.error for r in batch],
+        "error_classes": [r.error_class for r in batch],
+        "excerpts": [r.response_excerpt for r in batch],
+        "started": [r.started_ms for r in batch],
+        "durations": [r.duration_ms for r in batch],
+        "dues": [r.due_ms for r in batch],
+        "published": [r.published_ms for r in batch],
+        "addresses": [r.remote_address for r in batch],
+        "brokers": [r.broker for r in batch],
+        "config_versions": [r.config_version for r in batch],
+    }
