@@ -96,7 +96,7 @@ class EmbeddedPostgres(EmbeddedServer):
         return [str(self.program("postgres")), "-D", str(self.data), *arguments]
 
     def prepare(self) -> None:
-        """A cluster in `data`: made by initdb beside it and renamed, so it is whole or not there."""
+        """A cluster in `data`: made by initdb beside it and renamed, so it is whole or absent."""
         self.share_program(self.program("postgres"), self._programs.parent)
         # A lock file of a crash: no server is left that could hold it, we have just looked.
         (self._socket_directory() / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
