@@ -1,13 +1,19 @@
--- name: biz_load
--- Every biz_type.
+-- name: biz_load_newer
+-- The biz_types that were changed since a version; since 0: all.
+-- In:    version bigint
 -- Out:   biz_type, version, config, secrets
+-- Cost:  one index range
+-- Locks: none
 SELECT biz_type, version, config, secrets
 FROM timer_biz
+WHERE version > CAST(:version AS bigint)
 
 -- name: biz_load_one
 -- One biz_type by name.
 -- In:    biz_type text
 -- Out:   version, config, secrets; no row where there is none
+-- Cost:  one index descent
+-- Locks: none
 SELECT version, config, secrets
 FROM timer_biz
 WHERE biz_type = CAST(:biz_type AS text)
@@ -19,7 +25,7 @@ WHERE biz_type = CAST(:biz_type AS text)
 -- Locks: one advisory lock for all writers of timer_biz, so that versions become visible in their
 --        order: who has seen version n misses nothing below it
 WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock(CAST(CAST(CAST('timer_biz' AS regclass) AS oid) AS int), 0)
+    SELECT pg_advisory_xact_lock(wheel_lock_class('timer_biz'), 0)
 )
 INSERT INTO timer_biz (biz_type, version, config, secrets, create_time, update_time)
 SELECT
@@ -39,7 +45,7 @@ RETURNING version
 -- Out:   the new version; no row where `expected` is no longer the newest
 -- Locks: as biz_create
 WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock(CAST(CAST(CAST('timer_biz' AS regclass) AS oid) AS int), 0)
+    SELECT pg_advisory_xact_lock(wheel_lock_class('timer_biz'), 0)
 )
 UPDATE timer_biz
 SET version = nextval('timer_biz_version'),

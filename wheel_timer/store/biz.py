@@ -26,16 +26,16 @@ class Put(NamedTuple):
     changed: bool
 
 
-async def load_all(db: Database) -> list[BizType]:
-    """Every biz_type, in no order."""
-    rows = await db.fetch("biz_load")
-    return [_from_row(*row) for row in rows]
+async def load_newer(db: Database, version: int) -> list[BizType]:
+    """The biz_types that were changed since `version` (0: all), in no order."""
+    rows = await db.fetch("biz_load_newer", {"version": version})
+    return [from_stored(*row) for row in rows]
 
 
 async def load(db: Database, name: str) -> BizType | None:
     """One biz_type by its name."""
     row = await db.fetch_one("biz_load_one", {"biz_type": name})
-    return None if row is None else _from_row(name, *row)
+    return None if row is None else from_stored(name, *row)
 
 
 async def put(db: Database, name: str, given: BizTypeIn, expected: int | None = None) -> Put:
@@ -90,7 +90,7 @@ def to_stored(biz: BizType) -> tuple[str, str]:
     return msgspec.json.encode(config).decode(), msgspec.json.encode(hidden).decode()
 
 
-def _from_row(name: str, version: int, config: Any, hidden: Any) -> BizType:
+def from_stored(name: str, version: int, config: Any, hidden: Any) -> BizType:
     """The biz_type of a row; settings that only a newer release knows are passed over."""
     headers = dict(config.get("callback_headers", {}))
     headers |= {item["name"]: item["value"] for item in hidden if item["kind"] == "header"}

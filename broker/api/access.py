@@ -1,0 +1,61 @@
+"""
+Who may call: the key, or, on a server without one, only this machine.
+
+Without ADMIN_KEY the server is open to whoever reaches its loopback port. A web page that the user
+of this machine happens to look at reaches it too, by its own name rebound to 127.0.0.1 or by a form
+that posts here; so the Host must be a name of this machine, and a browser's request from another
+origin may change nothing. With a key none of that matters: a page does not know it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from hmac import compare_digest
+from typing import Final
+
+from wheel_timer.errors import Forbidden, Unauthorized
+
+_LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
+_READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class Access:
+    """Judges a request by its headers. admin_key: None or empty for a server that is open."""
+
+    def __init__(self, admin_key: str | None) -> None:
+        self._key = admin_key.encode() if admin_key else None
+
+    def check(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        """Raises Unauthorized or Forbidden. path: as it came, not decoded."""
+        if self._key is None:
+            self._check_local(method, headers)
+        elif path.startswith("/v1/") or path == "/metrics":
+            self._check_key(self._key, headers)
+
+    def _check_key(self, key: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        for name, value in headers:
+            if name == b"authorization":
+                scheme, _, given = value.partition(b" ")
+                if scheme.lower() == b"bearer" and compare_digest(given.strip(), key):
+                    return
+                raise Unauthorized("this key is not one of this server")
+        raise Unauthorized("a key is needed: Authorization: Bearer KEY")
+
+    def _check_local(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        hosts: list[bytes] = []
+        origin = None
+        is_cross_site = False
+        for name, value in headers:
+            if name == b"host":
+                hosts.append(value)
+            elif name == b"origin":
+                origin = value
+            elif name == b"sec-fetch-site":
+                is_cross_site = value == b"cross-site"
+        if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
+            raise Forbidden("without ADMIN_KEY only localhost, 127.0.0.1 and [::1] are served")
+        if method in _READING:
+            return
+        if is_cross_site or (origin is not None and origin.lower() != b"http://" + hosts[0].lower()):
+            raise Forbidden("without ADMIN_KEY a page of another origin may change nothing")

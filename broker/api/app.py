@@ -1,0 +1,197 @@
+"""
+The API as one ASGI app: access, routing, problems, metrics, in this order and nothing more.
+
+No middleware stack and no router object in front of a submit: a path without parameters is one look
+into a dict. Paths are matched as they came, not decoded, so a biz_id with a `%2F` stays one segment.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
+from time import perf_counter
+from typing import Any, Final, NamedTuple
+from urllib.parse import parse_qsl, quote, unquote
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, compile_path
+from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.websockets import WebSocketClose
+
+from broker.api import biz, pages, tasks, wheel
+from broker.api.access import Access
+from broker.api.body import ClientGone
+from broker.api.context import Context
+from broker.api.operation import Operation
+from broker.api.problems import Problem, Refused, invalid, problem_of, response_of
+from wheel_timer import metrics
+from wheel_timer.errors import NotFound
+from wheel_timer.ops import ops_routes
+
+log = logging.getLogger(__name__)
+
+OPERATIONS: Final[tuple[Operation, ...]] = (
+    *tasks.OPERATIONS,
+    *biz.OPERATIONS,
+    *wheel.OPERATIONS,
+)
+_REQUEST_ID: Final = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
+# The label of a request that no route knows: a scanner must not make new series.
+_NO_ROUTE: Final = "other"
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+class Target(NamedTuple):
+    """Where a request goes. label: the path's pattern, for metrics."""
+
+    endpoint: Endpoint
+    label: str
+
+
+class _Pattern(NamedTuple):
+    regex: re.Pattern[str]
+    targets: dict[str, Target]
+
+
+def build_app(context: Context) -> ASGIApp:
+    """The whole HTTP surface of a broker: /v1, its documentation, and the ops routes."""
+    routes = [(op.method, op.path, _bound(context, op)) for op in OPERATIONS]
+    routes += [("GET", path, page) for path, page in pages.pages(OPERATIONS).items()]
+    routes += [(m, r.path, r.endpoint) for r in ops_routes(context.health) for m in _methods(r)]
+    return Api(routes, Access(context.settings.admin_key))
+
+
+def _methods(route: Route) -> list[str]:
+    return sorted((route.methods or set()) - {"HEAD"})
+
+
+def _bound(context: Context, operation: Operation) -> Endpoint:
+    handler = operation.handler
+
+    async def endpoint(request: Request) -> Response:
+        if request.scope["query_string"]:
+            _refuse_query(request.scope["query_string"])
+        return await handler(context, request)
+
+    return endpoint
+
+
+def _refuse_query(query: bytes) -> None:
+    names = sorted({name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)})
+    if names:
+        raise invalid(f"unknown query name: {', '.join(names)[:200]}")
+
+
+class Api:
+    """The ASGI app over a list of (method, path, endpoint)."""
+
+    def __init__(self, routes: Sequence[tuple[str, str, Endpoint]], access: Access) -> None:
+        self._access = access
+        self._exact: dict[str, dict[str, Target]] = {}
+        self._patterns: dict[str, _Pattern] = {}
+        for method, path, endpoint in routes:
+            target = Target(endpoint, path)
+            if "{" not in path:
+                self._exact.setdefault(path, {})[method] = target
+            else:
+                regex = compile_path(path)[0]
+                self._patterns.setdefault(path, _Pattern(regex, {})).targets[method] = target
+        self._id_prefix = os.urandom(6).hex()
+        self._id_count = count(1)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            await self._serve(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await WebSocketClose()(scope, receive, send)
+        else:
+            await _lifespan(receive, send)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        began = perf_counter()
+        headers: list[tuple[bytes, bytes]] = scope["headers"]
+        request_id = self._request_id(headers)
+        label = _NO_ROUTE
+        try:
+            path = _raw_path(scope)
+            method = scope["method"]
+            self._access.check(method, path, headers)
+            target = self._target(scope, method, path)
+            label = target.label
+            response = await target.endpoint(Request(scope, receive))
+        except ClientGone:
+            log.debug("%s: the client has gone", request_id)
+            return
+        except Exception as error:  # noqa: BLE001 - the edge of the process: every fault is answered
+            response = _problem(error, request_id, label)
+        await send(
+            {
+                "type": "http.response.start",
+                "status": response.status_code,
+                "headers": [*response.raw_headers, (b"x-request-id", request_id.encode())],
+            }
+        )
+        await send({"type": "http.response.body", "body": response.body})
+        metrics.http_request(label, response.status_code, perf_counter() - began)
+
+    def _request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
+        """The caller's, where it sent a sane one; else one of our own."""
+        for name, value in headers:
+            if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
+                return value.decode("ascii")
+        return f"{self._id_prefix}-{next(self._id_count):x}"
+
+    def _target(self, scope: Scope, method: str, path: str) -> Target:
+        targets = self._exact.get(path)
+        if targets is None:
+            for regex, found in self._patterns.values():
+                if (match := regex.match(path)) is not None:
+                    scope["path_params"] = {k: _decoded(v) for k, v in match.groupdict().items()}
+                    targets = found
+                    break
+            else:
+                raise NotFound("there is no such path")
+        target = targets.get("GET" if method == "HEAD" else method)
+        if target is None:
+            allowed = ", ".join(sorted({*targets, *(["HEAD"] if "GET" in targets else [])}))
+            detail = f"this path knows {allowed}"
+            raise Refused(Problem("invalid-request", detail, 405, headers={"Allow": allowed}))
+        return target
+
+
+def _raw_path(scope: Scope) -> str:
+    raw = scope.get("raw_path")
+    return raw.decode("latin-1") if raw is not None else quote(scope["path"])
+
+
+def _decoded(segment: str) -> str:
+    try:
+        return unquote(segment, errors="strict")
+    except UnicodeDecodeError:
+        raise NotFound("the path is not UTF-8") from None
+
+
+def _problem(error: Exception, request_id: str, label: str) -> Response:
+    problem = problem_of(error)
+    if not problem.name:
+        log.error("request %s to %s failed", request_id, label, exc_info=error)
+    elif problem.code >= 500:
+        log.warning("request %s to %s is refused: %s", request_id, label, error)
+    else:
+        log.debug("request %s to %s is refused: %s", request_id, label, problem.detail)
+    metrics.task_rejected(problem.name or "internal")
+    return response_of(problem, request_id)
+
+
+async def _lifespan(receive: Receive, send: Send) -> None:
+    """Nothing to do at start and stop: broker/app.py owns both."""
+    while True:
+        message: dict[str, Any] = dict(await receive())
+        await send({"type": f"{message['type']}.complete"})
+        if message["type"] == "lifespan.shutdown":
+            return

@@ -1,0 +1,31 @@
+"""What the API stands on, built by broker/app.py and handed to every handler."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from broker.api.body import Bodies
+from broker.registry import Registry
+from broker.submitter import Submitter
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.ops import Health
+from wheel_timer.settings import Settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Context:
+    """The parts of a broker that its API uses."""
+
+    settings: Settings
+    db: Database
+    clock: Clock
+    event_center: EventCenter
+    registry: Registry
+    submitter: Submitter
+    health: Health
+    bodies: Bodies = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "bodies", Bodies(self.settings.max_request))

@@ -1,0 +1,359 @@
+"""
+Group commit: submits that arrive together share one database call.
+
+While a call is under way, whatever arrives waits and goes into the next one. So one submit alone
+costs one round trip at once, and sixty-four connections cost few: the busier it is, the larger the
+groups, with no timer to tune. An answer is given only after the commit.
+
+    queue   jobs in turns: each gives a slice to a call, so a batch of 10,000 delays nobody by more
+            than a slice; bounded in rows and bytes, beyond them Overloaded
+    call    at most CALLS_MAX at a time, of at most 1,000 rows and CALL_BYTES_MAX, all on one shard
+    lost    no reply means an unknown outcome: the same rows with the same ids are sent again
+            (own id already there = accepted) for RESEND_S_MAX, then DatabaseUnavailable
+    bad     a value that Postgres refuses fails the whole call: it is halved, down to the one row
+    near    what is due within the look-ahead is published after the commit, beside the answer;
+            the requeue row that came with it is the net where that fails
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import random
+from collections import Counter, deque
+from collections.abc import Sequence
+from itertools import count
+from typing import Final
+from uuid import UUID
+
+from broker.submission import Accepted, Duplicate, Outcome, Submission
+from wheel_timer import metrics, signal
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.errors import (
+    DatabaseUnavailable,
+    DataRejected,
+    EventCenterUnavailable,
+    FenceBusy,
+    FieldError,
+    InvalidTask,
+    Overloaded,
+    WheelTimerError,
+)
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store.submit import BATCH_ROWS_MAX, Submitted, submit
+from wheel_timer.store.task import lookup
+from wheel_timer.task import NewTask, Ref
+from wheel_timer.wheel import new_task_id
+
+CALLS_MAX: Final = 2
+CALL_BYTES_MAX: Final = 4 * 1024 * 1024
+SLICE_ROWS: Final = 250
+QUEUE_ROWS_MAX: Final = 50_000
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+# Under the 5 s that a client of ours waits in all.
+RESEND_S_MAX: Final = 4.0
+RESEND_WAIT_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
+# A key's task can be reaped between "it exists" and our look at it; then the key is free again.
+REAPED_TRIES: Final = 3
+PUBLISH_REFS_MAX: Final = 1000
+PUBLISH_WAITING_MAX: Final = 100_000
+START_TIME_MS_MAX: Final = 253_402_300_799_999
+
+log = logging.getLogger(__name__)
+
+
+class _Job:
+    """The submissions of one request on their way; done when each has its outcome."""
+
+    __slots__ = ("done", "open", "outcomes", "submissions", "taken")
+
+    def __init__(self, submissions: Sequence[Submission], done: asyncio.Future[None]) -> None:
+        self.submissions = submissions
+        self.outcomes: list[Outcome | None] = [None] * len(submissions)
+        self.taken = 0
+        self.open = len(submissions)
+        self.done = done
+
+    def settle(self, index: int, outcome: Outcome) -> None:
+        self.outcomes[index] = outcome
+        self.open -= 1
+        if self.open == 0 and not self.done.done():
+            self.done.set_result(None)
+
+
+# Where a row of a call came from: its job and its place there.
+_Origin = tuple[_Job, int]
+
+
+class Submitter:
+    """
+    The one way of new tasks from the API to the wheel.
+
+    shards: new tasks are dealt to them call by call. lookahead_ms: the setting LOOKAHEAD.
+    Made inside the running loop that it serves. `stop` at the end.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        event_center: EventCenter,
+        clock: Clock,
+        shards: int = 1,
+        lookahead_ms: int = 1000,
+    ) -> None:
+        self._db = db
+        self._event_center = event_center
+        self._clock = clock
+        self._lookahead_ms = lookahead_ms
+        self._shards = shards
+        self._turn = count(random.randrange(shards))
+        self._queue: deque[_Job] = deque()
+        self._queue_rows = 0
+        self._queue_bytes = 0
+        self._calls: set[asyncio.Task[None]] = set()
+        self._is_pump_due = False
+        self._is_stopping = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._near: deque[Ref] = deque()
+        self._publishing: asyncio.Task[None] | None = None
+
+    async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
+        """
+        Store tasks; the outcomes are in their order, after the commit of each.
+
+        Not atomic: one may fail where the next is stored. Raises Overloaded, with nothing taken,
+        where the queue has no room for all of them or the broker is stopping.
+        """
+        if not submissions:
+            return []
+        if self._is_stopping:
+            raise Overloaded("this broker is stopping")
+        size = sum([submission.cost_bytes() for submission in submissions])
+        if self._queue_rows and (
+            self._queue_rows + len(submissions) > QUEUE_ROWS_MAX
+            or self._queue_bytes + size > QUEUE_BYTES_MAX
+        ):
+            raise Overloaded("more submits are waiting than the database takes")
+        loop = asyncio.get_running_loop()
+        job = _Job(submissions, loop.create_future())
+        self._queue.append(job)
+        self._queue_rows += len(submissions)
+        self._queue_bytes += size
+        self._idle.clear()
+        self._pump_soon()
+        await job.done
+        return [outcome for outcome in job.outcomes if outcome is not None]
+
+    async def stop(self) -> None:
+        """Take nothing new; return when all that was taken is answered and published."""
+        self._is_stopping = True
+        await self._idle.wait()
+        while self._publishing is not None:
+            await asyncio.wait([self._publishing])
+
+    def _pump_soon(self) -> None:
+        # At the end of this turn of the loop, so that requests which came in together go together.
+        if not self._is_pump_due and len(self._calls) < CALLS_MAX:
+            self._is_pump_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._is_pump_due = False
+        while self._queue and len(self._calls) < CALLS_MAX:
+            call = asyncio.create_task(self._call(self._take()))
+            self._calls.add(call)
+            call.add_done_callback(self._ended)
+
+    def _ended(self, call: asyncio.Task[None]) -> None:
+        self._calls.discard(call)
+        if not call.cancelled() and (error := call.exception()) is not None:
+            log.error("a group commit broke", exc_info=error)
+        if self._queue:
+            self._pump_soon()
+        elif not self._calls:
+            self._idle.set()
+
+    def _take(self) -> list[_Origin]:
+        """The rows of the next call: a slice of each job in turn."""
+        origins: list[_Origin] = []
+        size = 0
+        while self._queue and len(origins) < BATCH_ROWS_MAX:
+            job = self._queue[0]
+            first = job.taken
+            room = min(SLICE_ROWS, BATCH_ROWS_MAX - len(origins))
+            for index in range(first, min(first + room, len(job.submissions))):
+                cost = job.submissions[index].cost_bytes()
+                if origins and size + cost > CALL_BYTES_MAX:
+                    break
+                size += cost
+                origins.append((job, index))
+                job.taken += 1
+            if job.taken == len(job.submissions):
+                self._queue.popleft()
+            elif job.taken == first:
+                break
+            else:
+                self._queue.rotate(-1)
+        self._queue_rows -= len(origins)
+        self._queue_bytes -= size
+        return origins
+
+    async def _call(self, origins: list[_Origin]) -> None:
+        """Store the rows and settle each with its outcome."""
+        try:
+            for _ in range(REAPED_TRIES):
+                origins = await self._write(origins)
+                if not origins:
+                    return
+            error = Overloaded("the task that held this biz_id is being removed")
+            _settle_all(origins, error)
+        except WheelTimerError as error:
+            _settle_all(origins, error)
+        except BaseException:
+            # Nobody may wait for ever for a call that broke.
+            _settle_all(origins, DatabaseUnavailable("the submit broke off"))
+            raise
+
+    async def _write(self, origins: list[_Origin]) -> list[_Origin]:
+        """One round: returns the rows whose key's holder vanished meanwhile, to be tried again."""
+        shard = next(self._turn) % self._shards
+        tasks = await self._new_tasks(origins, shard)
+        answers = await self._store(shard, tasks, asyncio.get_running_loop().time())
+        signal.reached("submit.committed")
+        accepted: Counter[str] = Counter()
+        near: list[Ref] = []
+        held: list[tuple[_Origin, UUID]] = []
+        published_ms = int(self._clock.now_ms())
+        for origin, task, answer in zip(origins, tasks, answers, strict=True):
+            if isinstance(answer, WheelTimerError):
+                origin[0].settle(origin[1], answer)
+            elif answer.existing is not None:
+                held.append((origin, answer.existing))
+            else:
+                accepted[task.biz_type] += 1
+                if answer.near:
+                    start = task.start_time_ms
+                    near.append(Ref(task.task_id, start, start, published_ms, task.biz_type))
+                origin[0].settle(origin[1], Accepted(task.task_id, task.start_time_ms))
+        if near:
+            self._publish_soon(near)
+        for biz_type, rows in accepted.items():
+            metrics.tasks_submitted(biz_type, rows)
+        return await self._look_at_holders(held)
+
+    async def _new_tasks(self, origins: list[_Origin], shard: int) -> list[NewTask]:
+        """Give each submission its moment and its id. Raises DatabaseUnavailable."""
+        now_ms: int | None = None
+        tasks = []
+        for job, index in origins:
+            wanted = job.submissions[index]
+            start_time_ms = wanted.start_time_ms
+            if start_time_ms is None:
+                if now_ms is None:
+                    now_ms = await self._now_ms()
+                start_time_ms = now_ms + wanted.delay_ms
+            if wanted.spread_ms:
+                start_time_ms += random.randrange(wanted.spread_ms)
+            start_time_ms = min(start_time_ms, START_TIME_MS_MAX)
+            tasks.append(
+                NewTask(
+                    new_task_id(start_time_ms, shard),
+                    start_time_ms,
+                    wanted.biz_type,
+                    wanted.biz_id,
+                    wanted.biz_data,
+                    wanted.content_type,
+                    wanted.callback,
+                    wanted.retry,
+                    wanted.max_age_ms,
+                    wanted.traceparent,
+                )
+            )
+        return tasks
+
+    async def _now_ms(self) -> int:
+        """The database's clock, rounded up: a delay is never cut short."""
+        if not self._clock.is_known():
+            await self._clock.measure()
+        return math.ceil(self._clock.now_ms())
+
+    async def _store(
+        self, shard: int, tasks: list[NewTask], began_s: float
+    ) -> Sequence[Submitted | WheelTimerError]:
+        """What became of each row; never raises an error of ours."""
+        for wait_s in (*RESEND_WAIT_S, *[1.0] * 60):
+            try:
+                return await submit(self._db, shard, tasks, lookahead_ms=self._lookahead_ms)
+            except DataRejected as error:
+                if len(tasks) == 1:
+                    log.warning("the database refused a task: %s", error)
+                    refused = FieldError("the database refuses a value of this task", "#")
+                    return [InvalidTask([refused])]
+                half = len(tasks) // 2
+                return [
+                    *await self._store(shard, tasks[:half], began_s),
+                    *await self._store(shard, tasks[half:], began_s),
+                ]
+            except (DatabaseUnavailable, FenceBusy) as error:
+                spent_s = asyncio.get_running_loop().time() - began_s
+                if spent_s + wait_s > RESEND_S_MAX:
+                    log.warning("gave up on a group of %d submits: %s", len(tasks), error)
+                    return [DatabaseUnavailable(str(error))] * len(tasks)
+                await asyncio.sleep(wait_s)
+            except WheelTimerError as error:
+                return [error] * len(tasks)
+        raise AssertionError("RESEND_S_MAX ends the loop")
+
+    async def _look_at_holders(self, held: list[tuple[_Origin, UUID]]) -> list[_Origin]:
+        """Settle duplicates with the task that holds the key; returns those where it is gone."""
+        if not held:
+            return []
+        try:
+            tasks = await lookup(self._db, [task_id for _, task_id in held])
+        except WheelTimerError as error:
+            _settle_all([origin for origin, _ in held], error)
+            return []
+        gone = []
+        for origin, task_id in held:
+            task = tasks.get(task_id)
+            if task is None:
+                gone.append(origin)
+            else:
+                origin[0].settle(origin[1], Duplicate(task))
+        return gone
+
+    def _publish_soon(self, refs: list[Ref]) -> None:
+        """Publish near tasks beside the answers, in groups too."""
+        if len(self._near) + len(refs) > PUBLISH_WAITING_MAX:
+            # Redis does not take them as fast as they come; their requeue rows are the net.
+            metrics.near_unpublished(len(refs))
+            return
+        self._near.extend(refs)
+        if self._publishing is None:
+            self._publishing = asyncio.create_task(self._publish())
+            self._publishing.add_done_callback(self._published)
+
+    async def _publish(self) -> None:
+        while self._near:
+            refs = [self._near.popleft() for _ in range(min(len(self._near), PUBLISH_REFS_MAX))]
+            try:
+                await self._event_center.publish_direct(refs)
+            except EventCenterUnavailable as error:
+                metrics.near_unpublished(len(refs))
+                log.warning("%d near tasks go by the net: %s", len(refs), error)
+
+    def _published(self, publishing: asyncio.Task[None]) -> None:
+        self._publishing = None
+        if not publishing.cancelled() and (error := publishing.exception()) is not None:
+            log.error("publishing near tasks broke", exc_info=error)
+
+
+def _settle_all(origins: Sequence[_Origin], error: WheelTimerError) -> None:
+    """Give the error to each row that has no outcome yet."""
+    for job, index in origins:
+        if job.outcomes[index] is None:
+            job.settle(index, error)
