@@ -1,0 +1,256 @@
+"""
+What is counted and measured: the list of metrics below is whole, and nothing else is exposed.
+
+All names begin with `wheel_timer_`; times are seconds. The rest of the code calls the functions at
+the end, one a thing that happens.
+
+Every process writes files into the directory PROMETHEUS_MULTIPROC_DIR, and any of them answers
+/metrics with the sum over all: so no scrape goes down because another worker answered it, and what
+a dead worker had counted stays counted. Whoever starts processes sets the variable, and calls
+`forget_gauges` when one dies. A process on its own makes itself a directory.
+
+Beyond METRICS_BIZ_TYPES the label biz_type is `other`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import shutil
+import tempfile
+from functools import partial
+from typing import Final
+
+from prometheus_client import (
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    Histogram,
+    generate_latest,
+    multiprocess,
+    values,
+)
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from wheel_timer.version import __version__
+
+DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
+CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
+OTHER: Final = "other"
+
+
+def _make_directory() -> None:
+    """A directory of this process alone, gone with it."""
+    directory = tempfile.mkdtemp(prefix="wheel-timer-metrics-")
+    os.environ[DIRECTORY_VARIABLE] = directory
+    atexit.register(shutil.rmtree, directory, ignore_errors=True)
+
+
+if not os.environ.get(DIRECTORY_VARIABLE):
+    _make_directory()
+# The library decides when it is first imported, which may have been before the variable was set.
+values.ValueClass = values.MultiProcessValue()
+
+_REGISTRY: Final = CollectorRegistry()
+_PREFIX: Final = "wheel_timer"
+# A millisecond is what we promise, an hour what an outage takes.
+_LATENESS_S: Final = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0),
+)
+_CALL_S: Final = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 600.0)
+_REQUEST_S: Final = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0, 300.0)
+
+_counter: Final = partial(Counter, namespace=_PREFIX, registry=_REGISTRY)
+_gauge: Final = partial(Gauge, namespace=_PREFIX, registry=_REGISTRY)
+_histogram: Final = partial(Histogram, namespace=_PREFIX, registry=_REGISTRY)
+
+_PUBLISH_LATENESS: Final = _histogram(
+    "publish_lateness_seconds",
+    "How long after its moment a task was published, 0 where ahead of it: the lateness we cause.",
+    ["shard"],
+    buckets=_LATENESS_S,
+)
+_LATENESS: Final = _histogram(
+    "lateness_seconds",
+    "How long after max(start_time, create_time) the first callback started.",
+    ["biz_type"],
+    buckets=_LATENESS_S,
+)
+_CALLBACK_DURATION: Final = _histogram(
+    "callback_duration_seconds",
+    "How long one callback took, from DNS to the last byte.",
+    ["biz_type"],
+    buckets=_CALL_S,
+)
+_CALLBACKS: Final = _counter(
+    "callbacks_total", "Attempts, by what came of them.", ["biz_type", "outcome"]
+)
+_TASKS_SUBMITTED: Final = _counter(
+    "tasks_submitted_total", "Tasks accepted and committed.", ["biz_type"]
+)
+_TASKS_SETTLED: Final = _counter(
+    "tasks_settled_total", "Tasks settled, by status.", ["biz_type", "status"]
+)
+_TASKS_REJECTED: Final = _counter(
+    "tasks_rejected_total", "Submits refused, by problem type.", ["reason"]
+)
+_NEAR_UNPUBLISHED: Final = _counter(
+    "near_unpublished_total",
+    "Near tasks that could not be published directly: their requeue row brings them.",
+)
+_HAND_LAG: Final = _gauge(
+    "hand_lag_seconds",
+    "How far a hand is behind the clock.",
+    ["shard", "hand"],
+    multiprocess_mode="livemostrecent",
+)
+_LEADER: Final = _gauge(
+    "leader", "1 where a daemon leads the shard.", ["shard"], multiprocess_mode="livemax"
+)
+_SWEPT: Final = _counter(
+    "swept_total", "Tasks that the sweep found unpublished or undelivered.", ["reason"]
+)
+_LANE_INFLIGHT: Final = _gauge(
+    "lane_inflight", "Callbacks under way.", ["biz_type"], multiprocess_mode="livesum"
+)
+_CLOCK_OFFSET: Final = _gauge(
+    "clock_offset_seconds",
+    "The database's clock less this machine's.",
+    multiprocess_mode="livemostrecent",
+)
+_DATABASE_UP: Final = _gauge(
+    "database_up", "1 while Postgres answers every process.", multiprocess_mode="livemin"
+)
+_EVENT_CENTER_UP: Final = _gauge(
+    "event_center_up", "1 while Redis answers every process.", multiprocess_mode="livemin"
+)
+_HTTP_REQUESTS: Final = _counter("http_requests_total", "Requests answered.", ["route", "code"])
+_HTTP_REQUEST_DURATION: Final = _histogram(
+    "http_request_duration_seconds",
+    "From a request's first byte to its answer's last.",
+    ["route"],
+    buckets=_REQUEST_S,
+)
+_LOG_LINES_DROPPED: Final = _counter(
+    "log_lines_dropped_total", "Log lines that a blocked stdout did not take."
+)
+_BUILD_INFO: Final = _gauge(
+    "build_info",
+    "Always 1: the labels say what runs.",
+    ["version", "python"],
+    multiprocess_mode="livemax",
+)
+
+
+class _BizLabels:
+    """The biz_types that have a label of their own: the first so many that this process meets."""
+
+    def __init__(self, limit: int) -> None:
+        self.limit = limit
+        self._known: set[str] = set()
+
+    def label(self, biz_type: str) -> str:
+        if biz_type in self._known:
+            return biz_type
+        if len(self._known) >= self.limit:
+            return OTHER
+        self._known.add(biz_type)
+        return biz_type
+
+
+_biz_labels: Final = _BizLabels(limit=100)
+
+
+def set_up(biz_types_max: int) -> None:
+    """Once at start. biz_types_max: METRICS_BIZ_TYPES."""
+    _biz_labels.limit = biz_types_max
+    _BUILD_INFO.labels(__version__, platform.python_version()).set(1)
+
+
+def published(shard: int, lateness_s: float, tasks: int = 1) -> None:
+    """`tasks` were published so long after their moment; a negative lateness is ahead of it."""
+    histogram = _PUBLISH_LATENESS.labels(str(shard))
+    for _ in range(tasks):
+        histogram.observe(max(0.0, lateness_s))
+
+
+def callback_started(biz_type: str, lateness_s: float) -> None:
+    """A first callback began, so long after max(start_time, create_time)."""
+    _LATENESS.labels(_biz_labels.label(biz_type)).observe(lateness_s)
+
+
+def callback_ended(biz_type: str, outcome: str, duration_s: float) -> None:
+    label = _biz_labels.label(biz_type)
+    _CALLBACKS.labels(label, outcome).inc()
+    _CALLBACK_DURATION.labels(label).observe(duration_s)
+
+
+def tasks_submitted(biz_type: str, tasks: int) -> None:
+    _TASKS_SUBMITTED.labels(_biz_labels.label(biz_type)).inc(tasks)
+
+
+def tasks_settled(biz_type: str, status: str, tasks: int) -> None:
+    _TASKS_SETTLED.labels(_biz_labels.label(biz_type), status).inc(tasks)
+
+
+def tasks_rejected(reason: str, tasks: int = 1) -> None:
+    """reason: the name of a problem type."""
+    _TASKS_REJECTED.labels(reason).inc(tasks)
+
+
+def near_unpublished(tasks: int) -> None:
+    _NEAR_UNPUBLISHED.inc(tasks)
+
+
+def hand_lag(shard: int, hand: str, lag_s: float) -> None:
+    """hand: due, sweep."""
+    _HAND_LAG.labels(str(shard), hand).set(lag_s)
+
+
+def leads(shard: int, is_leader: bool) -> None:
+    _LEADER.labels(str(shard)).set(1 if is_leader else 0)
+
+
+def swept(reason: str, tasks: int) -> None:
+    _SWEPT.labels(reason).inc(tasks)
+
+
+def lane_inflight(biz_type: str, calls: int) -> None:
+    """Callbacks under way in this process now."""
+    _LANE_INFLIGHT.labels(_biz_labels.label(biz_type)).set(calls)
+
+
+def clock_offset(offset_s: float) -> None:
+    _CLOCK_OFFSET.set(offset_s)
+
+
+def database_up(is_up: bool) -> None:
+    _DATABASE_UP.set(1 if is_up else 0)
+
+
+def event_center_up(is_up: bool) -> None:
+    _EVENT_CENTER_UP.set(1 if is_up else 0)
+
+
+def http_request(route: str, code: int, duration_s: float) -> None:
+    """route: the path's pattern, never the path."""
+    _HTTP_REQUESTS.labels(route, str(code)).inc()
+    _HTTP_REQUEST_DURATION.labels(route).observe(duration_s)
+
+
+def log_lines_dropped(lines: int) -> None:
+    _LOG_LINES_DROPPED.inc(lines)
+
+
+def scrape() -> bytes:
+    """/metrics: the sum over all processes of the directory, in Prometheus' text format."""
+    registry = CollectorRegistry()
+    multiprocess.MultiProcessCollector(registry)
+    return generate_latest(registry)
+
+
+def forget_gauges(pid: int) -> None:
+    """A process has died: what it was doing is over, what it counted stays."""
+    multiprocess.mark_process_dead(pid)
