@@ -1,0 +1,130 @@
+"""
+One attempt: a claim in, one signed HTTP request out, an Answer back. Whatever the receiver and the
+network do comes back as an Answer; nothing is raised for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime
+from functools import lru_cache
+from typing import Final
+from urllib.parse import quote
+
+import httpx
+
+from broker.outcome import Answer, Policy
+from broker.terms import Header, Target, Terms
+from broker.transport import AnswerBody, Body, CallbackTransport, CallFailed
+from wheel_timer.signing import sign
+from wheel_timer.task import Claim
+
+# What of an answer's body is read before its connection is dropped: enough for any sensible
+# answer, little enough for thousands of them at once.
+BODY_BYTES_MAX: Final = 65_536
+EXCERPT_BYTES_MAX: Final = 256
+DEFAULT_CONTENT_TYPE: Final = "application/json"
+# A biz_id's visible ASCII stays as it is; with "%" escaped, unquoting always gives the id back.
+_HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
+
+
+async def attempt(
+    transport: CallbackTransport, claim: Claim, terms: Terms, now_ms: float
+) -> Answer:
+    """
+    Make the call of `claim` and wait for its answer, body and all.
+
+    now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call). That
+    timeout is one deadline from here, before any DNS, to the answer's last byte.
+    """
+    target = terms.target
+    deadline_s = target.timeout_ms / 1000
+    if target.refusal is not None:
+        return Answer(None, target.refusal, "refused")
+    request = _request(claim, target, terms.policy, now_ms)
+    try:
+        async with asyncio.timeout(deadline_s):
+            response = await transport.handle_async_request(request)
+            try:
+                return await _read(response)
+            finally:
+                await response.aclose()
+    except TimeoutError:
+        return Answer(None, f"no complete answer within {deadline_s:g} s", "timeout")
+    except CallFailed as failure:
+        return Answer(
+            None, failure.detail, failure.error_class, remote_address=failure.remote_address
+        )
+
+
+def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> httpx.Request:
+    body = claim.biz_data or b""
+    webhook_id = str(claim.task_id)
+    if claim.life > 1:
+        webhook_id = f"{webhook_id}-r{claim.life}"
+    timestamp_s = int(now_ms / 1000)
+    is_last = is_last_attempt(claim.failures, policy.retry.max_attempts)
+    headers: list[Header] = [
+        *target.headers,
+        (b"webhook-id", webhook_id.encode()),
+        (b"webhook-timestamp", b"%d" % timestamp_s),
+        (b"wheel-timer-start-time", _rfc3339(claim.start_time_ms)),
+        (b"wheel-timer-attempt", b"%d" % claim.attempt),
+        (b"wheel-timer-last-attempt", b"true" if is_last else b"false"),
+        (b"wheel-timer-life", b"%d" % claim.life),
+    ]
+    if claim.biz_data is not None:
+        headers.append((b"content-type", (claim.content_type or DEFAULT_CONTENT_TYPE).encode()))
+    if claim.biz_id is not None:
+        headers.append((b"wheel-timer-biz-id", quote(claim.biz_id, safe=_HEADER_SAFE).encode()))
+    if claim.traceparent is not None:
+        headers.append((b"traceparent", claim.traceparent.encode()))
+    if target.keys:
+        signature = sign(target.keys, webhook_id, timestamp_s, body)
+        headers.append((b"webhook-signature", signature.encode()))
+    return httpx.Request(target.method, target.url, headers=headers, stream=Body(body))
+
+
+async def _read(response: httpx.Response) -> Answer:
+    """Read the body up to its end or BODY_BYTES_MAX, keep an excerpt."""
+    status = response.status_code
+    stream = response.stream
+    assert isinstance(stream, AnswerBody)
+    excerpt = b""
+    if not stream.is_read or status > 299:
+        size = 0
+        async for chunk in stream:
+            if size < EXCERPT_BYTES_MAX:
+                excerpt += chunk[: EXCERPT_BYTES_MAX - size]
+            size += len(chunk)
+            if size >= BODY_BYTES_MAX:
+                break
+    headers = response.headers
+    release = headers.get("wheel-timer-release") if status <= 299 else None
+    if status <= 299 and release is None:
+        return Answer(status)
+    return Answer(
+        status,
+        release=release,
+        retry_after=headers.get("retry-after"),
+        excerpt=cleaned(excerpt.decode("utf-8", "replace")) or None,
+        remote_address=stream.remote_address,
+    )
+
+
+def is_last_attempt(failures: int, max_attempts: int) -> bool:
+    """Whether a failure of the attempt after `failures` failures would be the last one."""
+    return failures + 1 >= max_attempts
+
+
+def cleaned(text: str) -> str:
+    """Text from outside on its way to a table and a terminal: at most 256 bytes, no controls."""
+    printable = "".join(c if c.isprintable() else " " for c in text).strip()
+    return printable.encode()[:EXCERPT_BYTES_MAX].decode("utf-8", "ignore")
+
+
+@lru_cache(maxsize=1024)
+def _rfc3339(moment_ms: int) -> bytes:
+    """UTC with milliseconds: 2027-01-15T08:00:00.000Z."""
+    moment = datetime.fromtimestamp(moment_ms // 1000, UTC)
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment_ms % 1000:03d}Z".encode()

@@ -1,0 +1,157 @@
+"""
+From a claim whose moment has come to its result: the pre-check, the call, the outcome, the record.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from broker.attempt import attempt
+from broker.lane import Lane
+from broker.outcome import (
+    Answer,
+    Cancelled,
+    Dead,
+    Finished,
+    Outcome,
+    Release,
+    Retry,
+    Unstarted,
+    before_call,
+    decide,
+)
+from broker.report import Report
+from broker.settler import Settler
+from broker.terms import Terms
+from broker.transport import CallbackTransport
+from wheel_timer import signal
+from wheel_timer.clock import Clock
+from wheel_timer.task import Claim, Ref, Result
+
+logger = logging.getLogger(__name__)
+
+NO_ANSWER = Answer(None)
+
+
+class Caller:
+    """slot_free: called with a lane when a slot of it has come free."""
+
+    def __init__(
+        self,
+        *,
+        transport: CallbackTransport,
+        clock: Clock,
+        settler: Settler,
+        report: Report,
+        broker_name: str,
+        slot_free: Callable[[Lane], None],
+    ) -> None:
+        self._transport = transport
+        self._clock = clock
+        self._settler = settler
+        self._report = report
+        self._broker_name = broker_name
+        self._slot_free = slot_free
+        self._attempts: set[asyncio.Task[None]] = set()
+
+    def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
+        """Call, or settle what is not to be called; the lane's slot is taken already."""
+        now_ms = self._clock.now_ms()
+        terms = lane.terms.of(claim.callback, claim.retry)
+        outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
+        if outcome is None:
+            due_ms = max(ref.moment_ms, claim.create_time_ms)
+            self._report.started(claim.biz_type, claim.attempt, now_ms - due_ms)
+            call = asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms))
+            self._attempts.add(call)
+            call.add_done_callback(self._attempts.discard)
+        else:
+            self.settle(lane, claim, ref, outcome)
+            self._slot_free(lane)
+
+    async def drain(self, drain_s: float) -> None:
+        """Let the calls in flight end; those that last longer count as failed, and come again."""
+        if self._attempts:
+            await asyncio.wait(self._attempts, timeout=drain_s)
+        for call in self._attempts:
+            call.cancel()
+        if self._attempts:
+            await asyncio.wait(self._attempts)
+
+    async def _attempt(
+        self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float
+    ) -> None:
+        try:
+            answer = await attempt(self._transport, claim, terms, started_ms)
+        except asyncio.CancelledError:
+            # `drain` alone cancels; the receiver may have heard the call.
+            answer = Answer(None, "the broker stopped before an answer came", "lost")
+        except Exception as error:
+            logger.exception("the attempt at task %s failed in the broker itself", claim.task_id)
+            answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
+        signal.reached("delivery.called")
+        ended_ms = self._clock.now_ms()
+        outcome = decide(answer, claim, terms.policy, ended_ms)
+        self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
+        self._slot_free(lane)
+
+    def settle(
+        self,
+        lane: Lane,
+        claim: Claim,
+        ref: Ref,
+        outcome: Outcome,
+        answer: Answer = NO_ANSWER,
+        started_ms: float | None = None,
+        ended_ms: float = 0.0,
+    ) -> None:
+        """Hand a result to the settler. started_ms: None where no call was made."""
+        biz = lane.terms.biz
+        result = Result(
+            task_id=claim.task_id,
+            start_time_ms=claim.start_time_ms,
+            biz_type=claim.biz_type,
+            attempt=claim.attempt,
+            revision=claim.revision,
+            outcome="",
+            http_status=answer.status,
+            response_excerpt=answer.excerpt,
+            error_class=answer.error_class,
+            due_ms=ref.moment_ms,
+            published_ms=ref.published_ms,
+            remote_address=answer.remote_address,
+            broker=self._broker_name,
+            config_version=biz.version,
+            # What is stopped meanwhile is cancelled, whatever it was to become.
+            retention_ms=biz.retention_ms("cancelled"),
+        )
+        if started_ms is not None:
+            result.started_ms = int(started_ms)
+            result.duration_ms = round(ended_ms - started_ms)
+        match outcome:
+            case Finished():
+                result.outcome = "finished"
+                result.retention_ms = biz.retention_ms("finished")
+            case Retry(delay_ms, reason):
+                result.outcome = "retry"
+                result.delay_ms, result.error = delay_ms, reason
+            case Release(delay_ms, reason):
+                result.outcome = "released"
+                result.delay_ms, result.error = delay_ms, reason
+            case Dead(reason, error_class):
+                result.outcome = "failed"
+                result.retention_ms = biz.retention_ms("failed")
+                result.error, result.error_class = reason, error_class
+            case Cancelled():
+                result.outcome = "cancelled"
+            case Unstarted():
+                result.outcome = "unstarted"
+            case _:
+                assert_never(outcome)
+        if result.error is not None and result.error_class is None and answer.status is not None:
+            result.error_class = "status"
+        self._settler.add(result, ref)
+        self._report.ended(result)

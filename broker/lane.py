@@ -1,0 +1,171 @@
+"""
+One lane in one broker: the references of a biz_type held here, in order of their moments.
+
+A reference moves through a lane like this; every number is a bound of this lane alone, so that a
+dead endpoint, or a million tasks in one second, keeps nobody else waiting:
+
+    read --> waiting (heap by moment; READ_AHEAD at most)
+         --> claiming (in a claim call, from CLAIM_AHEAD_MS before the moment on)
+         --> claimed (heap by moment; what can start within CLAIMED_AHEAD_S at the present pace)
+         --> in flight (`slots` at most: this broker's share of max_concurrency)
+         --> settled and acknowledged: only then its stream entry is given up (`held`)
+
+Pure bookkeeping, no I/O; the timekeeper drives it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from itertools import count
+from typing import Final
+
+from broker.terms import TermsOf
+from wheel_timer.biz import BizType
+from wheel_timer.task import Claim, Ref
+
+# References waiting in one lane of one broker: a fraction of a second of work at full speed.
+READ_AHEAD: Final = 2_000
+# A claim takes 2-5 ms; three times that, and still inside the 20 ms that a claim may be early.
+CLAIM_AHEAD_MS: Final = 12
+# What is due within this is claimed along, once a claim is made anyway.
+CLAIM_REACH_MS: Final = 16
+# In a hot lane so much work lies claimed, beyond the free slots, that claims come in batches of
+# about a hundred; at 20 ms of pace they came in batches of five.
+CLAIMED_AHEAD_S: Final = 0.05
+CLAIMED_AHEAD_MAX: Final = 250
+PACE_WINDOW_S: Final = 0.05
+
+_order = count()
+
+
+class Lane:
+    """The references of one biz_type. slots: callbacks that may be in flight here at once."""
+
+    def __init__(self, biz: BizType, brokers: int) -> None:
+        self.biz_type = biz.biz_type
+        self.configure(biz, brokers)
+        self.claiming = 0
+        self.in_flight = 0
+        self.is_touched = False  # the timekeeper's marks: in its list of lanes to look at,
+        self.is_hungry = False  # and in its queue for the next claim
+        self.alarm_ms: float | None = None
+        self._waiting: list[tuple[int, int, Ref]] = []
+        self._claimed: list[tuple[int, int, Claim, Ref]] = []
+        self._held: set[bytes] = set()
+        self.is_full = False
+        self._pace = 0.0  # callbacks started a second, lately
+        self._started = 0
+        self._window_began_s = 0.0
+
+    def configure(self, biz: BizType, brokers: int) -> None:
+        """Work by this configuration from now on; brokers: how many share max_concurrency."""
+        self.terms = TermsOf(biz)
+        self.share(brokers)
+
+    def share(self, brokers: int) -> None:
+        """Be one of so many brokers."""
+        self.slots = max(1, self.terms.biz.max_concurrency // max(1, brokers))
+
+    @property
+    def depth(self) -> int:
+        """References held that no callback was started for."""
+        return len(self._waiting) + self.claiming + len(self._claimed)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of this lane is held here."""
+        return not (self._held or self.depth or self.in_flight)
+
+    def has_room(self) -> bool:
+        """Whether more may be read; once full, only after half was worked off."""
+        self.is_full = len(self._waiting) >= (READ_AHEAD // 2 if self.is_full else READ_AHEAD)
+        return not self.is_full
+
+    def add(self, ref: Ref) -> bool:
+        """Hold a reference; False where its stream entry is held already (it was read again)."""
+        if ref.entry_id:
+            if ref.entry_id in self._held:
+                return False
+            self._held.add(ref.entry_id)
+        self.put_back(ref, ref.moment_ms)
+        return True
+
+    def put_back(self, ref: Ref, when_ms: int) -> None:
+        """Claim a reference that is held not before when_ms."""
+        heapq.heappush(self._waiting, (when_ms, next(_order), ref))
+
+    def let_go(self, ref: Ref) -> None:
+        """A reference's stream entry was acknowledged, or is somebody else's now."""
+        self._held.discard(ref.entry_id)
+
+    def wants(self, now_ms: float) -> bool:
+        """Whether something is due that there is room for, and a claim is worth its price."""
+        if not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
+            return False
+        taken = self.in_flight + self.claiming + len(self._claimed)
+        if taken < self.slots:
+            return True
+        ahead = self._ahead()
+        return self.slots + ahead - taken > ahead // 2
+
+    def take(self, now_ms: float, limit: int) -> list[Ref]:
+        """Take what is to be claimed now, at most `limit`; it counts as claiming."""
+        taken = self.in_flight + self.claiming + len(self._claimed)
+        limit = min(limit, self.slots + self._ahead() - taken)
+        reach_ms = now_ms + CLAIM_REACH_MS
+        refs: list[Ref] = []
+        waiting = self._waiting
+        while waiting and len(refs) < limit and waiting[0][0] <= reach_ms:
+            refs.append(heapq.heappop(waiting)[2])
+        self.claiming += len(refs)
+        return refs
+
+    def claimed(self, claim: Claim, ref: Ref) -> None:
+        """Hold a claim until its moment and a free slot."""
+        heapq.heappush(self._claimed, (ref.moment_ms, next(_order), claim, ref))
+
+    def startable(self, now_ms: float, now_s: float) -> Iterator[tuple[Claim, Ref]]:
+        """Take the claims whose moment has come, while slots are free; they count as in flight."""
+        claimed = self._claimed
+        while claimed and self.in_flight < self.slots and claimed[0][0] <= now_ms:
+            _, _, claim, ref = heapq.heappop(claimed)
+            self.in_flight += 1
+            self._started += 1
+            yield claim, ref
+        elapsed_s = now_s - self._window_began_s
+        if elapsed_s >= PACE_WINDOW_S:
+            self._pace = (self._pace + self._started / elapsed_s) / 2
+            self._started = 0
+            self._window_began_s = now_s
+
+    def next_ms(self, now_ms: float) -> float | None:
+        """
+        The moment to look at this lane again; None where only something else can change it (a
+        slot that comes free, a reference that is read).
+        """
+        start_ms = claim_ms = None
+        if self._claimed and self.in_flight < self.slots:
+            start_ms = self._claimed[0][0]
+        if self._waiting:
+            claim_ms = self._waiting[0][0] - CLAIM_AHEAD_MS
+            if claim_ms <= now_ms:
+                claim_ms = None
+        if start_ms is None or claim_ms is None:
+            return claim_ms if start_ms is None else start_ms
+        return min(start_ms, claim_ms)
+
+    def give_up_waiting(self) -> list[Ref]:
+        """Everything that is not claimed, when the broker stops."""
+        refs = [ref for _, _, ref in self._waiting]
+        self._waiting.clear()
+        return refs
+
+    def give_up_claimed(self) -> list[tuple[Claim, Ref]]:
+        """Every claim that was not started, when the broker stops."""
+        claims = [(claim, ref) for _, _, claim, ref in self._claimed]
+        self._claimed.clear()
+        return claims
+
+    def _ahead(self) -> int:
+        return min(CLAIMED_AHEAD_MAX, int(self._pace * CLAIMED_AHEAD_S))

@@ -1,0 +1,204 @@
+"""
+The way of a reference through a broker: read -> claim -> attempt -> settle -> acknowledge.
+
+    reader      references of the event center -> lanes    broker/reader.py
+    lanes       hold them by moment, bound the work        broker/lane.py
+    timekeeper  what is claimed now, what starts now       broker/timekeeper.py
+    claimer     the right to one attempt, in batches       broker/claimer.py
+    caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
+    settler     results to Postgres, then entries away     broker/settler.py
+    takeover    heartbeat, and what dead brokers held      broker/takeover.py
+
+What goes wrong where: a claim whose reply is lost comes back when its lease ends; a broker that
+dies in a call leaves its lease, and the next claim counts the attempt as `lost`; one that dies
+after a call, before the settle, makes the callback twice. No entry is given up but one whose task
+was settled here, or of which the claim says that it is settled, gone, or somebody else's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+
+from broker.caller import Caller
+from broker.claimer import Claimer
+from broker.guard import Guard
+from broker.lane import Lane
+from broker.outcome import Unstarted
+from broker.reader import Reader
+from broker.registry import Registry
+from broker.report import Report
+from broker.settler import Settler
+from broker.takeover import TakeOver
+from broker.timekeeper import Timekeeper
+from broker.transport import CallbackTransport
+from wheel_timer.biz import BizType
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.settings import Settings
+from wheel_timer.task import Ref
+
+logger = logging.getLogger(__name__)
+
+
+class Notifier:
+    """All of a broker's delivery: `start` and `stop`, once each, in a running event loop."""
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        event_center: EventCenter,
+        clock: Clock,
+        registry: Registry,
+        settings: Settings,
+        broker_name: str,
+    ) -> None:
+        self._event_center = event_center
+        self._clock = clock
+        self._registry = registry
+        self._brokers = 1
+        self._lanes: dict[str, Lane] = {}
+        self._loops: list[asyncio.Task[None]] = []
+        self._report = Report()
+        self._transport = CallbackTransport(
+            Guard(
+                settings.callback_allow,
+                settings.callback_deny,
+                is_keyless=settings.admin_key is None,
+            )
+        )
+        self._reader = Reader(
+            event_center=event_center,
+            lanes=lambda: list(self._lanes),
+            lanes_with_room=lambda: [name for name, lane in self._lanes.items() if lane.has_room()],
+            deliver=self._deliver,
+        )
+        self._takeover = TakeOver(
+            event_center=event_center,
+            lanes=lambda: list(self._lanes),
+            deliver=self._deliver,
+            brokers_alive=self._share,
+        )
+        self._settler = Settler(
+            db=db,
+            event_center=event_center,
+            lookahead_ms=round(settings.lookahead * 1000),
+            acknowledged=self._let_go,
+            reread=self._reader.reread,
+        )
+        self._claimer = Claimer(
+            db=db,
+            clock=clock,
+            settler=self._settler,
+            ended=self._claim_ended,
+            resumed=lambda: self._timekeeper.turn_soon(),
+        )
+        self._caller = Caller(
+            transport=self._transport,
+            clock=clock,
+            settler=self._settler,
+            report=self._report,
+            broker_name=broker_name,
+            slot_free=self._slot_free,
+        )
+        self._timekeeper = Timekeeper(
+            clock=clock,
+            claim=self._claimer.begin,
+            start=self._caller.start,
+            may_claim=self._claimer.may_claim,
+        )
+
+    async def start(self) -> None:
+        """Begin to read and to call; the registry is loaded by then."""
+        known = [self._registry.get(name) for name in self._registry.names()]
+        self._configure([biz for biz in known if biz is not None])
+        self._registry.on_change(self._configure)
+        self._loops = [
+            asyncio.create_task(self._takeover.run(), name="takeover"),
+            asyncio.create_task(self._reader.run(), name="reader"),
+        ]
+
+    def ready(self) -> bool:
+        """Whether a task that is due now would be claimed now."""
+        return bool(self._loops) and self._clock.is_known() and not self._claimer.is_held
+
+    async def stop(self, drain_s: float) -> None:
+        """
+        Read and claim nothing more, hand back what was not claimed, put back what was not started,
+        let the calls in flight end for up to drain_s, settle and acknowledge everything.
+        """
+        self._timekeeper.stop()
+        self._takeover.leave()
+        self._reader.stop()
+        await self._claimer.drain()
+        for lane in self._lanes.values():
+            for claim, ref in lane.give_up_claimed():
+                self._caller.settle(lane, claim, ref, Unstarted())
+        await self._hand_back()
+        await self._caller.drain(drain_s)
+        await self._settler.drain()
+        self._takeover.stop()
+        await asyncio.gather(*self._loops)
+        # The read that was under way may have brought some more.
+        await self._hand_back()
+        await self._leave()
+        await self._transport.aclose()
+
+    def _configure(self, changed: Sequence[BizType]) -> None:
+        for biz in changed:
+            lane = self._lanes.get(biz.biz_type)
+            if lane is None:
+                self._lanes[biz.biz_type] = Lane(biz, self._brokers)
+            else:
+                lane.configure(biz, self._brokers)
+                self._timekeeper.touch(lane)
+        self._reader.wake()
+
+    def _share(self, brokers: int) -> None:
+        if brokers != self._brokers:
+            self._brokers = brokers
+            for lane in self._lanes.values():
+                lane.share(brokers)
+                self._timekeeper.touch(lane)
+        self._report.lanes(self._lanes.values())
+
+    def _deliver(self, refs: Sequence[Ref]) -> None:
+        for ref in refs:
+            lane = self._lanes[ref.biz_type]
+            if lane.add(ref):
+                self._timekeeper.touch(lane)
+
+    def _claim_ended(self, lanes: Iterable[Lane]) -> None:
+        self._timekeeper.claim_ended(lanes)
+        # A full lane is left out of the blocking read under way: read anew once it has room.
+        if any(lane.is_full and lane.has_room() for lane in lanes):
+            self._reader.wake()
+
+    def _slot_free(self, lane: Lane) -> None:
+        lane.in_flight -= 1
+        self._timekeeper.touch(lane)
+
+    def _let_go(self, refs: Sequence[Ref]) -> None:
+        for ref in refs:
+            self._lanes[ref.biz_type].let_go(ref)
+
+    async def _leave(self) -> None:
+        try:
+            await self._event_center.leave()
+        except EventCenterUnavailable as error:
+            logger.warning("the others will take this broker for dead: %s", error)
+
+    async def _hand_back(self) -> None:
+        refs = [ref for lane in self._lanes.values() for ref in lane.give_up_waiting()]
+        if not refs:
+            return
+        try:
+            await self._event_center.hand_back(refs)
+        except EventCenterUnavailable as error:
+            # Whoever is alive takes them over once our heartbeat is old.
+            logger.warning("%d references were not handed back: %s", len(refs), error)
+        self._let_go(refs)

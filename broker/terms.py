@@ -1,0 +1,119 @@
+"""
+What a biz_type's configuration and a task's own overrides come to: where a callback goes, with
+what fixed headers and keys, and how often. Made once a version of the configuration, and kept.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+from urllib.parse import urlsplit
+
+import httpx
+import msgspec
+
+from broker.outcome import Policy
+from wheel_timer.biz import BizType, RetryIn
+from wheel_timer.callback import Callback
+from wheel_timer.signing import key_of
+from wheel_timer.version import __version__
+
+Header = tuple[bytes, bytes]
+
+# Overrides kept per biz_type; tasks with a URL each would fill the memory otherwise.
+KEPT_MAX: Final = 256
+
+_callback = msgspec.json.Decoder(Callback)
+_retry = msgspec.json.Decoder(RetryIn)
+
+
+class Target(NamedTuple):
+    """
+    Where one kind of callback goes, and how.
+
+    refusal: why it cannot be called as its configuration stands; None where it can be.
+    """
+
+    method: str
+    url: httpx.URL
+    headers: tuple[Header, ...]
+    keys: tuple[bytes, ...]
+    timeout_ms: int
+    refusal: str | None
+
+
+class Terms(NamedTuple):
+    """All that counts for an attempt at one task."""
+
+    target: Target
+    policy: Policy
+
+
+class TermsOf:
+    """The terms of one biz_type, at one version of its configuration."""
+
+    def __init__(self, biz: BizType) -> None:
+        self.biz = biz
+        self._keys = tuple(key_of(secret) for secret in biz.secrets)
+        self._final_statuses = frozenset(biz.final_statuses)
+        self._plain = self._make(None, None)
+        self._kept: dict[tuple[str | None, str | None], Terms] = {}
+
+    def of(self, callback: str | None, retry: str | None) -> Terms:
+        """The terms of a task with these overrides (JSON texts, as stored)."""
+        if callback is None and retry is None:
+            return self._plain
+        terms = self._kept.get((callback, retry))
+        if terms is None:
+            if len(self._kept) >= KEPT_MAX:
+                self._kept.clear()
+            terms = self._kept[callback, retry] = self._make(callback, retry)
+        return terms
+
+    def _make(self, callback: str | None, retry: str | None) -> Terms:
+        policy = self.biz.retry
+        try:
+            own = None if callback is None else _callback.decode(callback)
+            if retry is not None:
+                policy = policy.overridden(_retry.decode(retry))
+        except msgspec.MsgspecError:
+            # Written by a newer release than this broker's; another broker may know it.
+            target = self._target(None)._replace(refusal="the task's overrides are not understood")
+        else:
+            target = self._target(own)
+        return Terms(target, Policy(policy, self.biz.max_age_ms, self._final_statuses))
+
+    def _target(self, own: Callback | None) -> Target:
+        biz = self.biz
+        url = biz.callback_url if own is None else own.url
+        refusal = None
+        if url is None:
+            refusal = "the biz_type has no callback_url"
+        elif own is not None and not biz.allow_callback_override:
+            refusal = "the biz_type does not allow a task's own callback any more"
+        headers = biz.callback_headers
+        timeout_ms = biz.timeout_ms
+        if own is not None:
+            # The biz_type's headers may carry its credentials: they go to its own origin only.
+            kept = headers if _origin(own.url) == _origin(biz.callback_url) else {}
+            headers = kept | {name.lower(): value for name, value in own.headers.items()}
+            timeout_ms = timeout_ms if own.timeout is None else round(own.timeout * 1000)
+        fixed = {
+            "user-agent": f"wheel-timer/{__version__}",
+            "wheel-timer-biz-type": biz.biz_type,
+            **headers,
+        }
+        return Target(
+            biz.callback_method if own is None or own.method is None else own.method,
+            httpx.URL(url or ""),
+            tuple((name.encode(), value.encode()) for name, value in fixed.items()),
+            self._keys,
+            timeout_ms,
+            refusal,
+        )
+
+
+def _origin(url: str | None) -> tuple[str, str | None, int | None] | None:
+    if url is None:
+        return None
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname, parts.port

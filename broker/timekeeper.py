@@ -1,0 +1,176 @@
+"""
+Keeps the time for all lanes of a broker: says what is claimed now, and what is started now.
+
+One turn looks only at the lanes that something happened to (`touch`) or whose moment has come, so
+its cost does not grow with the lanes that wait. Lanes that want a claim stand in a queue and share
+each claim call evenly, whatever one of them has in store. Nothing polls where nothing waits: a turn
+follows a touch, the end of a claim call, or the one timer set for the earliest moment of all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+from collections import deque
+from collections.abc import Callable, Iterable
+from itertools import count
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from broker.lane import CLAIM_REACH_MS, Lane
+from wheel_timer.clock import Clock
+from wheel_timer.task import Claim, Ref
+
+BATCH_ROWS_MAX: Final = 500
+# Two calls keep Postgres busy while the answer of one is read; a third runs past a stalled one.
+CLAIM_CALLS_MAX: Final = 3
+# Timers fire up to a millisecond early under uvloop; a shorter one than this would spin.
+TIMER_S_MIN: Final = 0.001
+# How soon to look again at a clock that is not known, or at a queue of results that is full.
+HELD_S: Final = 0.1
+# The clock may be set, or corrected, while something waits for it.
+TIMER_S_MAX: Final = 1.0
+
+_order = count()
+
+
+class Wanted(NamedTuple):
+    """One task to be claimed, and for which lane."""
+
+    lane: Lane
+    ref: Ref
+
+
+Batch = dict[UUID, Wanted]
+
+
+class Timekeeper:
+    """
+    claim: begins a claim call for a batch of at most BATCH_ROWS_MAX (one reference a task) and
+    calls `claim_ended` after it. start: begins one attempt. may_claim: whether claims are allowed.
+    """
+
+    def __init__(
+        self,
+        *,
+        clock: Clock,
+        claim: Callable[[Batch], None],
+        start: Callable[[Lane, Claim, Ref], None],
+        may_claim: Callable[[], bool],
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._clock = clock
+        self._claim = claim
+        self._start = start
+        self._may_claim = may_claim
+        self._touched: list[Lane] = []
+        self._hungry: deque[Lane] = deque()
+        self._alarms: list[tuple[float, int, Lane]] = []
+        self._claim_calls = 0
+        self._turn_handle: asyncio.Handle | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_stopped = False
+
+    def touch(self, lane: Lane) -> None:
+        """Something happened to this lane: look at it, in this turn of the loop."""
+        self._mark(lane)
+        self.turn_soon()
+
+    def claim_ended(self, lanes: Iterable[Lane]) -> None:
+        """A claim call for these lanes is over; another may begin."""
+        self._claim_calls -= 1
+        for lane in lanes:
+            self._mark(lane)
+        self.turn_soon()
+
+    def stop(self) -> None:
+        """No claim and no start after this."""
+        self._is_stopped = True
+        for handle in (self._turn_handle, self._timer):
+            if handle is not None:
+                handle.cancel()
+
+    def turn_soon(self) -> None:
+        """Look at the alarms again in this turn of the loop: the clock may have been set."""
+        if self._turn_handle is None and not self._is_stopped:
+            self._turn_handle = self._loop.call_soon(self._turn)
+
+    def _mark(self, lane: Lane) -> None:
+        if not lane.is_touched:
+            lane.is_touched = True
+            self._touched.append(lane)
+
+    def _turn(self) -> None:
+        if self._turn_handle is not None:
+            self._turn_handle.cancel()
+            self._turn_handle = None
+        now_ms, now_s = self._clock.now_ms(), self._loop.time()
+        while self._alarms and self._alarms[0][0] <= now_ms:
+            at_ms, _, lane = heapq.heappop(self._alarms)
+            if lane.alarm_ms == at_ms:
+                lane.alarm_ms = None
+                self._mark(lane)
+        for lane in self._touched:
+            lane.is_touched = False
+            for claim, ref in lane.startable(now_ms, now_s):
+                self._start(lane, claim, ref)
+            if not lane.is_hungry and lane.wants(now_ms):
+                lane.is_hungry = True
+                self._hungry.append(lane)
+            self._set_alarm(lane, now_ms)
+        self._touched.clear()
+        is_held = self._feed(now_ms)
+        self._set_timer(now_ms, is_held)
+
+    def _feed(self, now_ms: float) -> bool:
+        """Begin the claim calls that can begin; True where lanes wait for leave to claim."""
+        while self._hungry and self._claim_calls < CLAIM_CALLS_MAX:
+            if not self._may_claim():
+                return True
+            batch = self._next_batch(now_ms)
+            if batch:
+                self._claim_calls += 1
+                self._claim(batch)
+        return False
+
+    def _next_batch(self, now_ms: float) -> Batch:
+        """Take from all hungry lanes in turn, evenly; who wants more takes what is left over."""
+        batch: Batch = {}
+        while self._hungry and len(batch) < BATCH_ROWS_MAX:
+            share = max(1, (BATCH_ROWS_MAX - len(batch)) // len(self._hungry))
+            for _ in range(len(self._hungry)):
+                lane = self._hungry.popleft()
+                self._take(lane, now_ms, min(share, BATCH_ROWS_MAX - len(batch)), batch)
+                if lane.wants(now_ms):
+                    self._hungry.append(lane)
+                else:
+                    lane.is_hungry = False
+                    self._set_alarm(lane, now_ms)
+        return batch
+
+    def _take(self, lane: Lane, now_ms: float, limit: int, batch: Batch) -> None:
+        for ref in lane.take(now_ms, limit):
+            if ref.task_id in batch:
+                # A second reference to a task: it is answered only after the first one's claim.
+                lane.claiming -= 1
+                lane.put_back(ref, int(now_ms) + 2 * CLAIM_REACH_MS)
+            else:
+                batch[ref.task_id] = Wanted(lane, ref)
+
+    def _set_alarm(self, lane: Lane, now_ms: float) -> None:
+        at_ms = lane.next_ms(now_ms)
+        if at_ms is not None and (lane.alarm_ms is None or at_ms < lane.alarm_ms):
+            lane.alarm_ms = at_ms
+            heapq.heappush(self._alarms, (at_ms, next(_order), lane))
+
+    def _set_timer(self, now_ms: float, is_held: bool) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        delay_s = HELD_S if is_held else None
+        if self._alarms:
+            alarm_s = (self._alarms[0][0] - now_ms) / 1000
+            alarm_s = min(max(TIMER_S_MIN, alarm_s), TIMER_S_MAX)
+            delay_s = alarm_s if delay_s is None else min(delay_s, alarm_s)
+        if delay_s is not None:
+            self._timer = self._loop.call_later(delay_s, self._turn)
