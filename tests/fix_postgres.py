@@ -45,10 +45,18 @@ def server_directory() -> Iterator[DataDirectory]:
                 shutil.rmtree(left, ignore_errors=True)
         except StartRefused:
             continue  # another session is using it
-    directory = Path(tempfile.mkdtemp(prefix=PREFIX))
-    with DataDirectory(directory) as locked:
-        yield locked
-    shutil.rmtree(directory)
+    yield from _directory()
+
+
+@pytest.fixture
+def own_directory() -> Iterator[DataDirectory]:
+    """
+    A locked data directory for servers of one test's own.
+
+    Not in tmp_path: each pytest that starts closes that to other accounts, and as root the servers
+    run under one.
+    """
+    yield from _directory()
 
 
 @pytest.fixture(scope="session")
@@ -119,16 +127,22 @@ async def db(database_url: str) -> AsyncIterator[Database]:
 
 
 @pytest.fixture
-def own_postgres(tmp_path: Path) -> Iterator[EmbeddedPostgres]:
+def own_postgres(own_directory: DataDirectory) -> Iterator[EmbeddedPostgres]:
     """A running server for one test to stop, kill and start again; fsync is on."""
-    with DataDirectory(tmp_path / "own") as directory:
-        server = EmbeddedPostgres(directory)
-        server.start()
-        try:
-            server.wait_ready(60)
-            yield server
-        finally:
-            server.stop()
+    server = EmbeddedPostgres(own_directory)
+    server.start()
+    try:
+        server.wait_ready(60)
+        yield server
+    finally:
+        server.stop()
+
+
+def _directory() -> Iterator[DataDirectory]:
+    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+    with DataDirectory(path) as locked:
+        yield locked
+    shutil.rmtree(path)
 
 
 def _drop(server: EmbeddedPostgres, url: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import AsyncIterator, Iterator
-from pathlib import Path
 
 import pytest
 import pytest_asyncio
@@ -45,13 +44,12 @@ def redis_prefix() -> str:
 
 
 @pytest.fixture
-def own_redis(tmp_path: Path) -> Iterator[EmbeddedRedis]:
+def own_redis(own_directory: DataDirectory) -> Iterator[EmbeddedRedis]:
     """A running server for one test to stop, kill, flush and start again."""
-    with DataDirectory(tmp_path / "own-redis") as directory:
-        server = EmbeddedRedis(directory)
-        server.start()
-        try:
-            server.wait_ready(20)
-            yield server
-        finally:
-            server.stop()
+    server = EmbeddedRedis(own_directory)
+    server.start()
+    try:
+        server.wait_ready(20)
+        yield server
+    finally:
+        server.stop()

@@ -121,10 +121,10 @@ _CLOCK_OFFSET: Final = _gauge(
     multiprocess_mode="livemostrecent",
 )
 _DATABASE_UP: Final = _gauge(
-    "database_up", "1 while Postgres answers every process.", multiprocess_mode="livemin"
+    "database_up", "1 while Postgres answers.", multiprocess_mode="livemostrecent"
 )
 _EVENT_CENTER_UP: Final = _gauge(
-    "event_center_up", "1 while Redis answers every process.", multiprocess_mode="livemin"
+    "event_center_up", "1 while Redis answers.", multiprocess_mode="livemostrecent"
 )
 _HTTP_REQUESTS: Final = _counter("http_requests_total", "Requests answered.", ["route", "code"])
 _HTTP_REQUEST_DURATION: Final = _histogram(

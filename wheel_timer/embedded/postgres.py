@@ -18,7 +18,6 @@ from urllib.parse import quote
 import psycopg
 from psycopg import sql
 
-from wheel_timer.embedded.account import account_for, give
 from wheel_timer.embedded.directory import DataDirectory
 from wheel_timer.embedded.server import EmbeddedServer
 from wheel_timer.errors import StartRefused
@@ -106,7 +105,7 @@ class EmbeddedPostgres(EmbeddedServer):
             self.own_data_directory(unfinished)
             self._initdb(unfinished)
             unfinished.rename(self.data)
-        give(self.data, account_for(self.data))
+        self.own_data_directory(self.data)
         made_by = (self.data / "PG_VERSION").read_text().strip()
         if made_by != str(VERSION):
             raise StartRefused(
@@ -135,8 +134,10 @@ class EmbeddedPostgres(EmbeddedServer):
         return "still in use" in reason
 
     def reason_in(self, lines: list[str]) -> str:
-        fatal = [line for line in lines if "FATAL:" in line or "PANIC:" in line]
-        return super().reason_in(fatal or lines).rpartition("FATAL:")[2].strip()
+        fatal = [line.partition("FATAL:")[2].strip() for line in lines if "FATAL:" in line]
+        # Refused clients are FATAL, too: "the database system is starting up".
+        own = [line for line in fatal if "system is" not in line]
+        return own[-1] if own else super().reason_in(lines)
 
     def _initdb(self, target: Path) -> None:
         command = [

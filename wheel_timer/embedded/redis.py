@@ -84,8 +84,8 @@ class EmbeddedRedis(EmbeddedServer):
             client.close()
 
     def reason_in(self, lines: list[str]) -> str:
-        reason = super().reason_in([line for line in lines if " # " in line] or lines)
-        reason = reason.rpartition(" # ")[2]
+        warnings = [line.partition(" # ")[2] for line in lines if " # " in line]
+        reason = super().reason_in(warnings[-1:] or lines)
         if "append only file" in reason:
             reason += f"; {self.data} may be deleted: the sweep finds in Postgres what was in it"
         return reason

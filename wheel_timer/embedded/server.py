@@ -47,6 +47,7 @@ class EmbeddedServer(ABC):
         self.log = directory.path / f"{self.name}.log"
         self.process: subprocess.Popen[bytes] | None = None
         self._watchdog: subprocess.Popen[bytes] | None = None
+        self._log_begin = 0  # where the log of the present life begins
 
     @property
     @abstractmethod
@@ -124,15 +125,15 @@ class EmbeddedServer(ABC):
         self._dismiss_watchdog()
 
     def last_words(self) -> str:
-        """The line of its log that says why it ended."""
+        """What its log says, since the last start, of why it ended: one line."""
         with self.log.open("rb") as log:
-            log.seek(max(0, log.seek(0, os.SEEK_END) - 8192))
-            lines = log.read().decode(errors="replace").splitlines()
+            log.seek(self._log_begin)
+            lines = log.read(LOG_BYTES_MAX).decode(errors="replace").splitlines()
         return self.reason_in([line.strip() for line in lines if line.strip()])
 
     def reason_in(self, lines: list[str]) -> str:
-        """Of the last lines of the log, the one to show."""
-        return lines[-1] if lines else "it said nothing"
+        """Of these lines of the log, what is worth showing."""
+        return " ".join(lines[-3:]) or "it said nothing"
 
     def child(self, command: list[str], output: int | IO[bytes]) -> subprocess.Popen[bytes]:
         """Start `command` under the server's account, with nothing of our environment."""
@@ -170,6 +171,7 @@ class EmbeddedServer(ABC):
         if self.log.exists() and self.log.stat().st_size > LOG_BYTES_MAX:
             self.log.replace(self.log.with_suffix(".log.1"))
         with self.log.open("ab") as log:
+            self._log_begin = log.tell()
             return self.child(self.command(), log)
 
     def _end_orphan(self) -> None:
