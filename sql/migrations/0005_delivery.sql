@@ -2,9 +2,19 @@
 -- Locks: none; creates functions.
 --
 -- Claim and settle. Each call names rows of one partition, in place order: p_slot_lo and p_slot_hi
--- bound them, so that a custom plan touches that partition only. Rows are locked one by one by a
--- lateral index look-up (a hot slot's default plan, on a partition without statistics, read the
--- whole slot) and then updated by their ctid, which the lock holds still.
+-- bound them, so that a custom plan touches that partition only. Rows are first locked one by one
+-- through the primary key by a lateral look-up, then updated by their ctid, which the lock holds
+-- still. Both ways are forced: on a fresh hot slot, without statistics, the planner believes the
+-- slot to be nearly empty and reads all of it for each row (990 us a row against 9, measured on 5,000
+-- rows). So the update names its partition in its text: no condition on slot is left in it that
+-- could call for the index, and a TID scan is all there is.
+
+-- The name of the partition that holds a slot.
+CREATE FUNCTION wheel_partition_v1(p_slot integer) RETURNS text
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
+$$;
 
 -- Take the right to one attempt at each task: attempts + 1 and a lease.
 --
@@ -40,16 +50,23 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_now bigint := wheel_now_ms();
+    v_now      bigint := wheel_now_ms();
+    v_tids     tid[];
+    v_ids      uuid[];
+    v_verdicts text[];
+    v_waits    bigint[];
+    v_losses   boolean[];
+    v_attempts integer[];
+    v_lives    smallint[];
+    v_timeouts bigint[];
 BEGIN
-    RETURN QUERY
     WITH locked AS MATERIALIZED (
         SELECT k.*, r.moment, r.timeout, r.position
         FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts)
             WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, position)
         CROSS JOIN LATERAL (
-            SELECT t.ctid AS tid, t.task_id, t.biz_type, t.start_time, t.lease_until, t.next_at,
-                t.attempts, t.life, octet_length(t.biz_data) AS bytes
+            SELECT t.ctid AS tid, t.task_id, t.start_time, t.lease_until, t.next_at, t.attempts,
+                t.life, octet_length(t.biz_data) AS bytes
             FROM timer_task AS t
             WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
                 AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -60,7 +77,7 @@ BEGIN
             LIMIT 1
             FOR NO KEY UPDATE
         ) AS k
-    ), judged AS MATERIALIZED (
+    ), judged AS (
         SELECT l.*,
             CASE
                 WHEN l.lease_until > v_now THEN 'leased'
@@ -71,38 +88,47 @@ BEGIN
                 ELSE 'claimed'
             END AS verdict
         FROM locked AS l
-    ), updated AS (
-        UPDATE timer_task AS t
-        SET attempts = t.attempts + 1,
-            failures = t.failures + CASE WHEN j.lease_until IS NULL THEN 0 ELSE 1 END,
-            lease_until = v_now + p_margin_ms + coalesce(
-                CAST(CAST(t.callback ->> 'timeout' AS numeric) * 1000 AS bigint), j.timeout
-            ),
-            first_attempt_time = coalesce(t.first_attempt_time, v_now)
-        FROM judged AS j
-        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
-            AND t.ctid = j.tid
-            AND j.verdict = 'claimed'
-        RETURNING j.position, t.*, j.lease_until IS NOT NULL AS was_lost
-    ), lost AS (
-        INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
-        SELECT j.task_id, j.attempts, j.life, 'lost', 'lost',
-            'the broker did not report before its lease ran out'
-        FROM judged AS j
-        WHERE j.verdict = 'claimed' AND j.lease_until IS NOT NULL
-        ON CONFLICT DO NOTHING
     )
-    SELECT 'claimed', u.task_id, u.lease_until, u.start_time, u.biz_type, u.biz_id,
-        u.attempts, u.failures, u.revision, u.life, u.stop, u.create_time, u.first_attempt_time,
-        u.biz_data, u.content_type, CAST(u.callback AS text), CAST(u.retry AS text), u.max_age,
-        u.schedule_id, u.traceparent, u.was_lost
-    FROM updated AS u
-    UNION ALL
-    SELECT j.verdict, j.task_id, greatest(j.lease_until, j.next_at),
-        NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL,
-        NULL, NULL, NULL
-    FROM judged AS j
-    WHERE j.verdict <> 'claimed';
+    SELECT array_agg(j.tid), array_agg(j.task_id), array_agg(j.verdict),
+        array_agg(greatest(j.lease_until, j.next_at)), array_agg(j.lease_until IS NOT NULL),
+        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout)
+    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts
+    FROM judged AS j;
+
+    INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
+    SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
+        'the broker did not report before its lease ran out'
+    FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
+        AS j(task_id, verdict, was_lost, attempt, life)
+    WHERE j.verdict = 'claimed' AND j.was_lost
+    ON CONFLICT DO NOTHING;
+
+    RETURN QUERY EXECUTE format(
+        'UPDATE %I AS t
+        SET attempts = t.attempts + 1,
+            failures = t.failures + CASE WHEN j.was_lost THEN 1 ELSE 0 END,
+            lease_until = $5 + $6 + coalesce(
+                CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
+            ),
+            first_attempt_time = coalesce(t.first_attempt_time, $5)
+        FROM unnest($1, $2, $3, $4) AS j(tid, verdict, was_lost, timeout)
+        WHERE t.ctid = j.tid AND j.verdict = ''claimed''
+        RETURNING j.verdict, t.task_id, t.lease_until, t.start_time, t.biz_type, t.biz_id,
+            t.attempts, t.failures, t.revision, t.life, t.stop, t.create_time,
+            t.first_attempt_time, t.biz_data, t.content_type, CAST(t.callback AS text),
+            CAST(t.retry AS text), t.max_age, t.schedule_id, t.traceparent, j.was_lost',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
+
+    IF 'claimed' <> ANY (v_verdicts) THEN
+        RETURN QUERY
+        SELECT j.verdict, j.task_id, j.wait,
+            CAST(NULL AS bigint), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS integer), CAST(NULL AS smallint), CAST(NULL AS integer),
+            CAST(NULL AS smallint), CAST(NULL AS boolean), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bytea), CAST(NULL AS text),
+            CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS uuid), CAST(NULL AS text), CAST(NULL AS boolean)
+        FROM unnest(v_verdicts, v_ids, v_waits) AS j(verdict, task_id, wait)
+        WHERE j.verdict <> 'claimed';
+    END IF;
 END
 $$;
 
@@ -134,40 +160,52 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_now     bigint := wheel_now_ms();
-    v_settled uuid[];
-    v_plain   boolean;
+    v_now        bigint := wheel_now_ms();
+    v_settled    uuid[];
+    v_plain      boolean;
+    v_tids       tid[];
+    v_statuses   smallint[];
+    v_retentions bigint[];
+    v_https      smallint[];
+    v_errors     text[];
+    v_started    bigint[];
+    v_durations  integer[];
+    v_published  bigint[];
 BEGIN
-    WITH locked AS MATERIALIZED (
-        SELECT k.tid, r.*
-        FROM unnest(
-            p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
-            p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
-        ) AS r(
-            task_id, shard, start_time, status, attempt, revision,
-            retention, http_status, error, started, duration, published
-        )
-        CROSS JOIN LATERAL (
-            SELECT t.ctid AS tid
-            FROM timer_task AS t
-            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
-                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
-                AND t.shard = r.shard
-                AND t.start_time = r.start_time
-                AND t.task_id = r.task_id
-                AND t.status = 0
-                AND t.revision = r.revision
-                AND (r.status = 1 OR t.attempts = r.attempt AND t.lease_until IS NOT NULL)
-            LIMIT 1
-            FOR NO KEY UPDATE
-        ) AS k
-    ), updated AS (
-        UPDATE timer_task AS t
+    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(r.status),
+        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
+        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
+        v_published
+    FROM unnest(
+        p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
+        p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+    ) AS r(
+        task_id, shard, start_time, status, attempt, revision,
+        retention, http_status, error, started, duration, published
+    )
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS tid, t.task_id
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = r.shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+            AND t.status = 0
+            AND t.revision = r.revision
+            AND (r.status = 1 OR t.attempts = r.attempt AND t.lease_until IS NOT NULL)
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS k;
+
+    EXECUTE format(
+        'UPDATE %I AS t
         SET status = l.status,
             failures = t.failures
                 + CASE WHEN l.status = 2 AND l.started IS NOT NULL THEN 1 ELSE 0 END,
-            finish_time = v_now,
-            expire_at = v_now + l.retention,
+            finish_time = $9,
+            expire_at = $9 + l.retention,
             lease_until = NULL,
             next_at = NULL,
             http_status = l.http_status,
@@ -175,12 +213,12 @@ BEGIN
             started = l.started,
             duration = l.duration,
             published = l.published
-        FROM locked AS l
-        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi AND t.ctid = l.tid
-        RETURNING t.task_id
-    )
-    SELECT coalesce(array_agg(u.task_id ORDER BY u.task_id), '{}') INTO v_settled
-    FROM updated AS u;
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+            AS l(tid, status, retention, http_status, error, started, duration, published)
+        WHERE t.ctid = l.tid',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
+        v_published, v_now;
 
     PERFORM FROM timer_requeue AS q
     WHERE q.task_id = ANY (v_settled)
@@ -283,61 +321,76 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_closed  bigint;
-    v_now     bigint;
-    v_near_to bigint;
-    v_settled uuid[];
-    v_stopped uuid[];
+    v_closed     bigint;
+    v_now        bigint;
+    v_near_to    bigint;
+    v_settled    uuid[];
+    v_stopped    uuid[];
+    v_tids       tid[];
+    v_stops      boolean[];
+    v_outcomes   text[];
+    v_delays     bigint[];
+    v_retentions bigint[];
+    v_https      smallint[];
+    v_errors     text[];
+    v_started    bigint[];
+    v_durations  integer[];
+    v_published  bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
     v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
 
-    WITH locked AS MATERIALIZED (
-        SELECT k.tid, k.stop, r.*
-        FROM unnest(
-            p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
-            p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
-        ) AS r(
-            task_id, start_time, outcome, attempt, revision, delay,
-            retention, http_status, error, started, duration, published
-        )
-        CROSS JOIN LATERAL (
-            SELECT t.ctid AS tid, t.stop
-            FROM timer_task AS t
-            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
-                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
-                AND t.shard = p_shard
-                AND t.start_time = r.start_time
-                AND t.task_id = r.task_id
-                AND t.status = 0
-                AND t.revision = r.revision
-                AND t.attempts = r.attempt
-                AND t.lease_until IS NOT NULL
-            LIMIT 1
-            FOR NO KEY UPDATE
-        ) AS k
-    ), updated AS (
-        UPDATE timer_task AS t
-        SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
-            failures = t.failures + CASE WHEN l.outcome = 'retry' THEN 1 ELSE 0 END,
-            lease_until = NULL,
-            next_at = CASE WHEN l.stop THEN NULL ELSE v_now + l.delay END,
-            finish_time = CASE WHEN l.stop THEN v_now END,
-            expire_at = CASE WHEN l.stop THEN v_now + l.retention END,
-            http_status = CASE WHEN l.outcome = 'unstarted' THEN t.http_status ELSE l.http_status END,
-            last_error = CASE WHEN l.outcome = 'unstarted' THEN t.last_error ELSE l.error END,
-            started = CASE WHEN l.outcome = 'unstarted' THEN t.started ELSE l.started END,
-            duration = CASE WHEN l.outcome = 'unstarted' THEN t.duration ELSE l.duration END,
-            published = CASE WHEN l.outcome = 'unstarted' THEN t.published ELSE l.published END
-        FROM locked AS l
-        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi AND t.ctid = l.tid
-        RETURNING t.task_id, t.status
+    SELECT coalesce(array_agg(k.task_id), '{}'),
+        coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
+        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(r.delay),
+        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
+        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_stopped, v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https,
+        v_errors, v_started, v_durations, v_published
+    FROM unnest(
+        p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
+        p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+    ) AS r(
+        task_id, start_time, outcome, attempt, revision, delay,
+        retention, http_status, error, started, duration, published
     )
-    SELECT coalesce(array_agg(u.task_id), '{}'),
-        coalesce(array_agg(u.task_id) FILTER (WHERE u.status = 3), '{}')
-    INTO v_settled, v_stopped
-    FROM updated AS u;
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS tid, t.task_id, t.stop
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+            AND t.status = 0
+            AND t.revision = r.revision
+            AND t.attempts = r.attempt
+            AND t.lease_until IS NOT NULL
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS k;
+
+    EXECUTE format(
+        'UPDATE %I AS t
+        SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
+            failures = t.failures + CASE WHEN l.outcome = ''retry'' THEN 1 ELSE 0 END,
+            lease_until = NULL,
+            next_at = CASE WHEN l.stop THEN NULL ELSE $11 + l.delay END,
+            finish_time = CASE WHEN l.stop THEN $11 END,
+            expire_at = CASE WHEN l.stop THEN $11 + l.retention END,
+            http_status = CASE WHEN l.started IS NULL THEN t.http_status ELSE l.http_status END,
+            last_error = CASE WHEN l.started IS NULL THEN t.last_error ELSE l.error END,
+            started = coalesce(l.started, t.started),
+            duration = CASE WHEN l.started IS NULL THEN t.duration ELSE l.duration END,
+            published = CASE WHEN l.started IS NULL THEN t.published ELSE l.published END
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS l(
+            tid, stop, outcome, delay, retention, http_status, error, started, duration, published
+        )
+        WHERE t.ctid = l.tid',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https, v_errors, v_started,
+        v_durations, v_published, v_now;
 
     IF v_stopped <> '{}' THEN
         DELETE FROM timer_requeue AS q

@@ -1,0 +1,76 @@
+-- name: close
+-- Close every moment up to :to, bounded by the clock plus one look-ahead.
+-- In:    shard, epoch, to bigint (ms), lookahead_ms
+-- Out:   closed_to bigint (ms): go on with this
+-- Cost:  one row lock; synchronous_commit off
+-- Locks: pointer row
+SELECT wheel_close_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:to AS bigint),
+    CAST(:lookahead_ms AS bigint)
+)
+
+-- name: barrier
+-- Wait, 50 ms at most, until every writer inside the fence has committed.
+-- In:    shard
+-- Out:   nothing; lock_not_available after 50 ms
+-- Locks: fence, alone, for the moment of this statement
+SELECT CAST(wheel_barrier_v1(CAST(:shard AS smallint)) AS text)
+
+-- name: barrier_try
+-- The same without waiting.
+-- In:    shard
+-- Out:   boolean: passed
+-- Locks: fence, alone, for the moment of this statement
+SELECT wheel_barrier_try_v1(CAST(:shard AS smallint))
+
+-- name: fence_break
+-- End the backends that have held the fence for longer than :older_than_ms.
+-- In:    shard, older_than_ms
+-- Out:   bigint: how many
+-- Locks: none
+SELECT wheel_fence_break_v1(CAST(:shard AS smallint), CAST(:older_than_ms AS bigint))
+
+-- name: due
+-- A page of pending tasks with start_time in (after, to], behind the key (key_time, key_id).
+-- In:    shard, after, to, key_time bigint (ms), key_id uuid, limit
+-- Out:   task_id, start_time, biz_type in order of (start_time, task_id)
+-- Cost:  one index descent a second of the range, 4 us a row
+-- Locks: none
+SELECT d.task_id, d.start_time, d.biz_type
+FROM wheel_due_v1(
+    CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint),
+    CAST(:key_time AS bigint), CAST(:key_id AS uuid), CAST(:limit AS integer)
+) AS d
+
+-- name: skip
+-- The first second of [first, last] whose slot holds any row.
+-- In:    first, last bigint (s), not over the ring's end
+-- Out:   bigint (s) or null
+-- Cost:  one index descent
+-- Locks: none
+SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
+
+-- name: look
+-- Whether anything is due in (after, to]; with it the pulse, so that an idle daemon asks once.
+-- In:    shard, after, to bigint (ms)
+-- Out:   due boolean; then as `pulse`
+-- Cost:  one index descent a second of the range
+-- Locks: none
+SELECT
+    wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
+    wheel_now_us(),
+    c.one_row IS NOT NULL,
+    coalesce(c.frozen, false),
+    CAST(0 AS bigint)
+FROM (VALUES (1)) AS v(one)
+LEFT JOIN timer_clock AS c ON true
+
+-- name: advance
+-- Everything up to :current was published.
+-- In:    shard, epoch, current bigint (ms)
+-- Out:   nothing; WT001 where another epoch leads
+-- Cost:  one HOT update; synchronous_commit off
+-- Locks: pointer row
+SELECT CAST(wheel_advance_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:current AS bigint)
+) AS text)

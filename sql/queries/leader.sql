@@ -1,0 +1,88 @@
+-- name: lead_poll
+-- A standby's look at a shard, in the session that would hold the leader's lock.
+-- In:    shard
+-- Out:   locked, expired
+-- Cost:  one row; waits for nothing and holds no snapshot
+-- Locks: the leader's advisory lock, if it was free
+SELECT l.locked, l.expired FROM wheel_lead_poll_v1(CAST(:shard AS smallint)) AS l
+
+-- name: lead_take
+-- Become the leader under the next epoch.
+-- In:    shard, leader, lease_ms, locked
+-- Out:   epoch, current_time, sweep_time; no row: somebody was faster
+-- Locks: pointer row
+SELECT t.epoch, t."current_time", t.sweep_time
+FROM wheel_lead_take_v1(
+    CAST(:shard AS smallint), CAST(:leader AS text), CAST(:lease_ms AS bigint),
+    CAST(:locked AS boolean)
+) AS t
+
+-- name: lead_renew
+-- Extend the lease, or give it back with 0.
+-- In:    shard, epoch, lease_ms
+-- Out:   boolean: it is still ours
+-- Locks: pointer row
+SELECT wheel_lead_renew_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:lease_ms AS bigint)
+)
+
+-- name: lead_unlock
+-- Let the leader's lock go.
+-- In:    shard
+-- Out:   boolean: it was held
+-- Locks: none
+SELECT pg_advisory_unlock(wheel_lock_class('timer_requeue'), CAST(:shard AS integer))
+
+-- name: lead_raise
+-- Lift our epoch above one seen in the event center.
+-- In:    shard, epoch, seen
+-- Out:   the epoch now, or null: somebody else leads
+-- Locks: pointer row
+SELECT wheel_lead_raise_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:seen AS bigint)
+)
+
+-- name: shards
+-- Every shard with its hands and its leader.
+-- In:    nothing
+-- Out:   a row a shard, times in ms
+-- Cost:  one row a shard
+-- Locks: none
+SELECT p.shard, p.leader, p.epoch,
+    pg_sequence_last_value(to_regclass('timer_closed_to_' || p.shard)),
+    p."current_time", p.sweep_time, p.reap_time, p.lease_until, wheel_now_ms()
+FROM timer_pointer AS p
+ORDER BY p.shard
+
+-- name: node_beat
+-- A process says that it lives; those silent for a day are forgotten.
+-- In:    node, role, version
+-- Out:   bigint: processes of that role that said so in the last 30 s
+-- Locks: its own row
+WITH forgotten AS (
+    DELETE FROM timer_node AS n WHERE n.heartbeat < wheel_now_ms() - 86400000
+), beat AS (
+    INSERT INTO timer_node (node, role, version, started, heartbeat)
+    SELECT CAST(:node AS text), CAST(:role AS text), CAST(:version AS text), c.now, c.now
+    FROM (SELECT wheel_now_ms()) AS c(now)
+    ON CONFLICT (node) DO UPDATE SET heartbeat = EXCLUDED.heartbeat
+)
+SELECT 1 + count(*)
+FROM timer_node AS n
+WHERE n.role = CAST(:role AS text)
+    AND n.node <> CAST(:node AS text)
+    AND n.heartbeat > wheel_now_ms() - 30000
+
+-- name: node_leave
+-- A process ends in order.
+-- In:    node
+-- Out:   nothing
+-- Locks: its own row
+DELETE FROM timer_node AS n WHERE n.node = CAST(:node AS text)
+
+-- name: cluster_id
+-- The database's own id.
+-- In:    nothing
+-- Out:   uuid
+-- Locks: none
+SELECT m.cluster_id FROM timer_meta AS m

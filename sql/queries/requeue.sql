@@ -1,0 +1,30 @@
+-- name: requeue_due
+-- A page of requeue rows with due_at in (after, to], behind the key (key_due, key_id).
+-- In:    shard, after, to, key_due bigint (ms), key_id uuid, limit
+-- Out:   the rows, each with status, lease_until and next_at of its task
+-- Cost:  one index range, and one descent a row
+-- Locks: none
+SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason, q.status, q.lease_until, q.next_at
+FROM wheel_requeue_due_v1(
+    CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint),
+    CAST(:key_due AS bigint), CAST(:key_id AS uuid), CAST(:limit AS integer)
+) AS q
+
+-- name: rearm
+-- Give a page of requeue rows their next moments, or drop them, where due_at <= :to still.
+-- In:    shard, epoch, to, and one array element a row: task_id, again (ms, null: drop), published
+-- Out:   integer: rows changed; WT001 where another epoch leads
+-- Cost:  one update a row
+-- Locks: fence shared, requeue rows by task_id, pointer row
+SELECT wheel_rearm_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:to AS bigint),
+    CAST(:task_ids AS uuid[]), CAST(:again AS bigint[]), CAST(:published AS boolean[])
+)
+
+-- name: rescue
+-- Put requeue rows that the hand has passed ahead of it.
+-- In:    shard, epoch
+-- Out:   integer: rows found; any is an alarm
+-- Cost:  one index range that is empty
+-- Locks: fence shared, requeue rows by task_id, pointer row
+SELECT wheel_rescue_v1(CAST(:shard AS smallint), CAST(:epoch AS bigint))

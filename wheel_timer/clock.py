@@ -1,0 +1,170 @@
+"""
+The database's clock, as a process knows it without asking each time.
+
+Postgres keeps the one clock. A process asks for it every second or so and keeps, from each answer,
+two bounds by its own monotonic clock: when the answer came, the database's clock had reached at
+least the value in it; when the question went out, at most that value. The best lower bound is what
+"now" means here, so that nothing starts early. One and the same query also tells whether a
+biz_type has changed, and the due hand's look carries it along.
+
+A jump of the database's clock forward by more than `jump_max_s` against the monotonic clock makes
+the clock unknown: nothing is claimed and no moment is closed until the clock comes back or the
+process is started anew. Downtime is no jump; a clock set for tests is none either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import math
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Final, NamedTuple
+
+from wheel_timer import metrics
+from wheel_timer.database import Database
+from wheel_timer.errors import WheelTimerError
+from wheel_timer.signal import reached
+
+log: Final = logging.getLogger(__name__)
+
+PULSE_BUSY_S: Final = 1.0
+PULSE_IDLE_S: Final = 1.5
+# Beyond this nobody can say whether it is time, and nothing is claimed.
+UNCERTAINTY_MS_MAX: Final = 50.0
+SAMPLES_KEPT: Final = 10
+# Between two samples a quartz may drift by 100 ppm, and no more is trusted.
+SLOWEST_MS: Final = 1000 * (1 - 100e-6)
+FASTEST_MS: Final = 1000 * (1 + 100e-6)
+
+
+class _Sample(NamedTuple):
+    """The database's clock was in [lower_ms, upper_ms] at monotonic time at_s."""
+
+    at_s: float
+    lower_ms: float
+    upper_ms: float
+
+
+class Pulse(NamedTuple):
+    """What the database says of its clock, and the highest biz_type version."""
+
+    now_us: int
+    is_test: bool
+    is_frozen: bool
+    biz_version: int
+
+
+class Clock:
+    """
+    The estimate of one process. Call `measure` once before use; `run` keeps it fresh.
+
+    jump_max_s: the CLOCK_JUMP_MAX setting.
+    """
+
+    def __init__(self, db: Database, *, jump_max_s: float = 60.0) -> None:
+        self._db = db
+        self._jump_max_ms = jump_max_s * 1000
+        self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
+        self._lower_ms = -math.inf
+        self._upper_ms = math.inf
+        self._frozen_ms: float | None = None
+        self._test = False
+        self._jumped = False
+        self._biz_version = 0
+        self._busy = False
+        self._listeners: list[Callable[[int], None]] = []
+
+    def on_biz_version(self, listener: Callable[[int], None]) -> None:
+        """Call `listener` with the highest biz_type version whenever it has changed."""
+        self._listeners.append(listener)
+
+    def busy(self) -> None:
+        """Something is under way: pulse at the quicker rate until the next pulse."""
+        self._busy = True
+
+    async def measure(self) -> None:
+        """Ask the database for its clock once. Raises DatabaseUnavailable."""
+        sent_s = time.monotonic()
+        row = await self._db.fetch_one("pulse")
+        assert row is not None
+        self.observe(Pulse._make(row), sent_s)
+
+    def observe(self, pulse: Pulse, sent_s: float) -> None:
+        """Take in an answer that has just come; sent_s: when the question went out, monotonic."""
+        came_s = time.monotonic()
+        now_ms = pulse.now_us / 1000
+        if pulse.is_test or pulse.is_test != self._test:
+            self._samples.clear()
+        self._test = pulse.is_test
+        self._frozen_ms = now_ms if pulse.is_frozen else None
+        self._take(_Sample(came_s, now_ms, now_ms + (came_s - sent_s) * 1000))
+        metrics.clock_offset(now_ms / 1000 - time.time())
+        reached("clock.measured")
+        if pulse.biz_version != self._biz_version:
+            self._biz_version = pulse.biz_version
+            for listener in self._listeners:
+                listener(pulse.biz_version)
+
+    def _take(self, sample: _Sample) -> None:
+        if not self._test:
+            expected_ms = self._now(sample.at_s) if self._samples else time.time() * 1000
+            ahead_ms = sample.lower_ms - expected_ms
+            if ahead_ms > self._jump_max_ms:
+                if not self._jumped:
+                    log.error(
+                        "the database's clock jumped forward by %.1f s: nothing is closed or"
+                        " called until it comes back or this process is started anew",
+                        ahead_ms / 1000,
+                    )
+                self._jumped = True
+                return
+        if self._jumped:
+            log.info("the database's clock is back")
+            self._jumped = False
+        if self._samples and self._now(sample.at_s) > sample.upper_ms:
+            # It was set back: what it said before no longer bounds it.
+            self._samples.clear()
+        self._samples.append(sample)
+        # All samples age alike, so the best of them is the best for good.
+        self._lower_ms = max(s.lower_ms - s.at_s * SLOWEST_MS for s in self._samples)
+        self._upper_ms = min(s.upper_ms - s.at_s * FASTEST_MS for s in self._samples)
+
+    def _now(self, at_s: float) -> float:
+        return self._lower_ms + at_s * SLOWEST_MS
+
+    def now_ms(self) -> float:
+        """The database's clock in ms, never ahead of it. Unknown is -inf: no moment has come."""
+        if self._frozen_ms is not None:
+            return self._frozen_ms
+        return self._now(time.monotonic())
+
+    def uncertainty_ms(self) -> float:
+        """How far the true value may lie ahead of `now_ms`."""
+        if not self._samples or self._jumped:
+            return math.inf
+        at_s = time.monotonic()
+        return max(0.0, self._upper_ms + at_s * FASTEST_MS - self._now(at_s))
+
+    def is_known(self) -> bool:
+        """Whether the clock is known well enough to call anybody by it."""
+        return self.uncertainty_ms() <= UNCERTAINTY_MS_MAX
+
+    def reached(self, moment_ms: float) -> bool:
+        """Whether a moment has come."""
+        return self.now_ms() >= moment_ms
+
+    def seconds_until(self, moment_ms: float) -> float:
+        """How long until a moment, at least 0."""
+        return max(0.0, (moment_ms - self.now_ms()) / 1000)
+
+    async def run(self) -> None:
+        """Measure until cancelled. A database that does not answer leaves the last estimate."""
+        while True:
+            await asyncio.sleep(PULSE_BUSY_S if self._busy else PULSE_IDLE_S)
+            self._busy = False
+            try:
+                await self.measure()
+            except WheelTimerError as error:
+                log.warning("the database's clock could not be read: %s", error)

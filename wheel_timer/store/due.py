@@ -1,0 +1,138 @@
+"""
+Due: what the due hand reads and moves. sql/migrations: wheel_close_v1, wheel_due_v1 and others.
+
+An interval is (after, to]: open below, closed above, in ms.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from wheel_timer.clock import Clock, Pulse
+from wheel_timer.database import Database
+from wheel_timer.errors import FenceBusy
+from wheel_timer.wheel import LAP_S
+
+PAGE_ROWS: Final = 1000
+# An empty slot costs one index descent, 11 us; so many are read in one statement.
+WINDOW_S: Final = 300
+# A longer range is first asked for its first slot that holds anything.
+SKIP_FROM_S: Final = 8
+NIL: Final = UUID(int=0)
+
+
+class Due(NamedTuple):
+    """A task on the wheel, pending, whose moment lies in the range asked for."""
+
+    task_id: UUID
+    start_time_ms: int
+    biz_type: str
+
+
+class Window(NamedTuple):
+    """(after_ms, to_ms], of at most WINDOW_S seconds, not over the ring's end."""
+
+    after_ms: int
+    to_ms: int
+
+
+async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: int) -> int:
+    """
+    Close every moment up to to_ms; returns closed_to, the value to go on with.
+
+    Never beyond the database's clock plus lookahead_ms, never back. Raises LeadershipLost.
+    """
+    row = await db.fetch_one(
+        "close", {"shard": shard, "epoch": epoch, "to": to_ms, "lookahead_ms": lookahead_ms}
+    )
+    assert row is not None
+    closed_to: int = row[0]
+    return closed_to
+
+
+async def pass_barrier(db: Database, shard: int, *, wait: bool) -> bool:
+    """
+    Whether every writer that may have read an older closed_to has committed.
+
+    wait: up to 50 ms, during which new writers queue up behind us; else only look.
+    """
+    if not wait:
+        row = await db.fetch_one("barrier_try", {"shard": shard})
+        return row == (True,)
+    try:
+        await db.execute("barrier", {"shard": shard})
+    except FenceBusy:
+        return False
+    return True
+
+
+async def break_fence(db: Database, shard: int, older_than_ms: int) -> int:
+    """End the backends that have held the fence for longer; returns how many."""
+    row = await db.fetch_one("fence_break", {"shard": shard, "older_than_ms": older_than_ms})
+    assert row is not None
+    ended: int = row[0]
+    return ended
+
+
+async def advance(db: Database, shard: int, epoch: int, current_ms: int) -> None:
+    """Everything up to current_ms was published. Raises LeadershipLost."""
+    await db.execute("advance", {"shard": shard, "epoch": epoch, "current": current_ms})
+
+
+async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int) -> bool:
+    """Whether anything is due in (after, to]. Closes and writes nothing; measures the clock."""
+    sent_s = time.monotonic()
+    row = await db.fetch_one("look", {"shard": shard, "after": after_ms, "to": to_ms})
+    assert row is not None
+    clock.observe(Pulse._make(row[1:]), sent_s)
+    due: bool = row[0]
+    return due
+
+
+async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Window]:
+    """Split (after, to] into windows, oldest first, leaving out stretches of empty slots."""
+    while after_ms < to_ms:
+        first_s, last_s = (after_ms + 1) // 1000, to_ms // 1000
+        last_s = min(last_s, first_s // LAP_S * LAP_S + LAP_S - 1)
+        if last_s - first_s >= SKIP_FROM_S:
+            row = await db.fetch_one("skip", {"first": first_s, "last": last_s})
+            assert row is not None
+            if row[0] is None:
+                after_ms = last_s * 1000 + 999
+                continue
+            if row[0] > first_s:
+                first_s = row[0]
+                after_ms = first_s * 1000 - 1
+        last_s = min(last_s, first_s + WINDOW_S - 1)
+        window = Window(after_ms, min(to_ms, last_s * 1000 + 999))
+        yield window
+        after_ms = window.to_ms
+
+
+async def due(db: Database, shard: int, window: Window) -> AsyncIterator[list[Due]]:
+    """Pending tasks of a window, in order of (start_time, task_id), PAGE_ROWS a page."""
+    key_ms, key_id = window.after_ms, NIL
+    while True:
+        rows = await db.fetch(
+            "due",
+            {
+                "shard": shard,
+                "after": window.after_ms,
+                "to": window.to_ms,
+                "key_time": key_ms,
+                "key_id": key_id,
+                "limit": PAGE_ROWS,
+            },
+        )
+        page = [Due._make(row) for row in rows]
+        if page:
+            # The statement's order follows from its plan; a page out of order would lose rows.
+            assert (key_ms, key_id) < (page[0].start_time_ms, page[0].task_id)
+            assert page[0].start_time_ms <= page[-1].start_time_ms <= window.to_ms
+            yield page
+        if len(page) < PAGE_ROWS:
+            return
+        key_id, key_ms = page[-1].task_id, page[-1].start_time_ms

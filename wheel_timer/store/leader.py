@@ -1,0 +1,99 @@
+"""Leader: the lease, the epoch and the lock of a shard; and who is alive to lead."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+from uuid import UUID
+
+from wheel_timer.database import Database, Session
+
+
+class Term(NamedTuple):
+    """One leadership: its epoch, and where the hands stood when it began (ms)."""
+
+    epoch: int
+    current_time_ms: int
+    sweep_time_ms: int
+
+
+class Poll(NamedTuple):
+    """locked: the leader's lock was free and is ours now. expired: the lease has run out."""
+
+    locked: bool
+    expired: bool
+
+
+class Shard(NamedTuple):
+    """A pointer row."""
+
+    shard: int
+    leader: str | None
+    epoch: int
+    closed_to_ms: int | None
+    current_time_ms: int
+    sweep_time_ms: int
+    reap_time_ms: int
+    lease_until_ms: int
+    now_ms: int
+
+
+async def poll(session: Session, shard: int) -> Poll:
+    """Look whether the shard can be had. The lock, once taken, is held by `session`."""
+    row = await session.fetch_one("lead_poll", {"shard": shard})
+    assert row is not None
+    return Poll._make(row)
+
+
+async def take(
+    session: Session, shard: int, leader: str, lease_ms: int, *, locked: bool
+) -> Term | None:
+    """Begin a term under the next epoch; None: somebody was faster."""
+    row = await session.fetch_one(
+        "lead_take", {"shard": shard, "leader": leader, "lease_ms": lease_ms, "locked": locked}
+    )
+    return Term._make(row) if row else None
+
+
+async def renew(session: Session, shard: int, epoch: int, lease_ms: int) -> bool:
+    """Extend the lease; False: the shard is led under another epoch. 0 ms gives it back."""
+    row = await session.fetch_one(
+        "lead_renew", {"shard": shard, "epoch": epoch, "lease_ms": lease_ms}
+    )
+    return row == (True,)
+
+
+async def unlock(session: Session, shard: int) -> None:
+    """Let the leader's lock go."""
+    await session.fetch_one("lead_unlock", {"shard": shard})
+
+
+async def raise_epoch(db: Database, shard: int, epoch: int, seen: int) -> int | None:
+    """Lift our epoch above one seen elsewhere; returns it, None where somebody else leads."""
+    row = await db.fetch_one("lead_raise", {"shard": shard, "epoch": epoch, "seen": seen})
+    return row[0] if row else None
+
+
+async def shards(db: Database) -> list[Shard]:
+    """Every shard with its hands and its leader."""
+    return [Shard._make(row) for row in await db.fetch("shards")]
+
+
+async def beat(db: Database, node: str, role: str, version: str) -> int:
+    """Say that a process lives; returns how many of its role do (a beat in the last 30 s)."""
+    row = await db.fetch_one("node_beat", {"node": node, "role": role, "version": version})
+    assert row is not None
+    alive: int = row[0]
+    return alive
+
+
+async def leave(db: Database, node: str) -> None:
+    """A process ends in order."""
+    await db.execute("node_leave", {"node": node})
+
+
+async def cluster_id(db: Database) -> UUID:
+    """The database's own id, made once by migrate."""
+    row = await db.fetch_one("cluster_id")
+    assert row is not None
+    found: UUID = row[0]
+    return found

@@ -1,0 +1,91 @@
+"""Requeue: "look at this task again at due_at", as the due hand reads and re-arms it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from wheel_timer.database import Database
+from wheel_timer.store.due import NIL, Window
+
+PAGE_ROWS: Final = 1000
+
+
+class Requeued(NamedTuple):
+    """A requeue row that is due, with what its task says; status None: the task is gone."""
+
+    task_id: UUID
+    start_time_ms: int
+    due_at_ms: int
+    biz_type: str
+    reason: str
+    status: int | None
+    lease_until_ms: int | None
+    next_at_ms: int | None
+
+
+class Again(NamedTuple):
+    """
+    A row's next moment, or None: its task is settled and the row goes. published: it goes by the
+    name of `published` from now on.
+    """
+
+    task_id: UUID
+    again_ms: int | None
+    published: bool
+
+
+async def requeued(db: Database, shard: int, window: Window) -> AsyncIterator[list[Requeued]]:
+    """Rows with due_at in the window, in order of (due_at, task_id), PAGE_ROWS a page."""
+    key_ms, key_id = window.after_ms, NIL
+    while True:
+        rows = await db.fetch(
+            "requeue_due",
+            {
+                "shard": shard,
+                "after": window.after_ms,
+                "to": window.to_ms,
+                "key_due": key_ms,
+                "key_id": key_id,
+                "limit": PAGE_ROWS,
+            },
+        )
+        page = [Requeued._make(row) for row in rows]
+        if page:
+            yield page
+        if len(page) < PAGE_ROWS:
+            return
+        key_id, key_ms = page[-1].task_id, page[-1].due_at_ms
+
+
+async def rearm(
+    db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence[Again]
+) -> int:
+    """
+    Give a page its next moments, where due_at is not later than to_ms still. Returns how many.
+
+    Raises LeadershipLost, with nothing changed.
+    """
+    row = await db.fetch_one(
+        "rearm",
+        {
+            "shard": shard,
+            "epoch": epoch,
+            "to": to_ms,
+            "task_ids": [r.task_id for r in rows],
+            "again": [r.again_ms for r in rows],
+            "published": [r.published for r in rows],
+        },
+    )
+    assert row is not None
+    changed: int = row[0]
+    return changed
+
+
+async def rescue(db: Database, shard: int, epoch: int) -> int:
+    """Put rows that the hand has passed ahead of it; there should be none. Returns how many."""
+    row = await db.fetch_one("rescue", {"shard": shard, "epoch": epoch})
+    assert row is not None
+    rescued: int = row[0]
+    return rescued
