@@ -8,6 +8,7 @@ From its own sdist it takes everything, because the sdist holds nothing else.
 
 from __future__ import annotations
 
+import email
 import re
 import tomllib
 from pathlib import Path
@@ -15,8 +16,6 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 from hatchling.metadata.plugin.interface import MetadataHookInterface
-
-VERSION_FILE = "VERSION"  # only in the sdist: there is no wheel_timer/version.py in it
 
 
 def checkout_of(here: Path) -> Path | None:
@@ -28,7 +27,7 @@ def checkout_of(here: Path) -> Path | None:
 def version_of(here: Path) -> str:
     checkout = checkout_of(here)
     if checkout is None:
-        return (here / VERSION_FILE).read_text().strip()
+        return email.message_from_bytes((here / "PKG-INFO").read_bytes())["Version"]
     source = (checkout / "wheel_timer" / "version.py").read_text()
     found = re.search(r'^__version__ = "([^"]+)"$', source, re.MULTILINE)
     assert found is not None, "wheel_timer/version.py names no version"
@@ -67,12 +66,4 @@ class Contents(BuildHookInterface):  # type: ignore[type-arg]
             places = {str(source): place for source, place in files_of(checkout).items()}
         else:
             places = {str(here / name): name for name in ("broker", "daemon", "wheel_timer")}
-        if self.target_name == "sdist":
-            version_file = here / VERSION_FILE
-            version_file.write_text(f"{version_of(here)}\n")
-            places[str(version_file)] = VERSION_FILE
         build_data["force_include"].update(places)
-
-    def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:  # noqa: ARG002
-        if self.target_name == "sdist" and checkout_of(Path(self.root)) is not None:
-            (Path(self.root) / VERSION_FILE).unlink()
