@@ -18,9 +18,10 @@ HEADERS = {
 }
 
 
-def arrival(late_ms: float = 0.6, body: bytes = b"", **headers: str) -> Arrival:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return Arrival("POST", "/hook", HEADERS | named, body, START_MS + late_ms)
+def arrival(
+    late_ms: float = 0.6, body: bytes = b"", headers: dict[str, str] | None = None
+) -> Arrival:
+    return Arrival("POST", "/hook", HEADERS | (headers or {}), body, START_MS + late_ms)
 
 
 def test_arrival_lateness_and_headers_are_shown() -> None:
@@ -39,7 +40,9 @@ def test_an_early_one_is_called_early() -> None:
 
 
 def test_a_retry_is_not_called_late() -> None:
-    assert "5.001 s after start_time  POST" in as_text(arrival(5_001.0, wheel_timer_attempt="2"))
+    assert "5.001 s after start_time  POST" in as_text(
+        arrival(5_001.0, headers={"wheel-timer-attempt": "2"})
+    )
 
 
 def test_what_is_no_callback_of_ours_has_no_lateness() -> None:
@@ -47,14 +50,14 @@ def test_what_is_no_callback_of_ours_has_no_lateness() -> None:
     assert text == "←  09:00:00.000 UTC  GET /\n"
 
 
-@pytest.mark.parametrize("name", ["authorization", "cookie", "x_api_key", "x_auth_token"])
+@pytest.mark.parametrize("name", ["authorization", "cookie", "x-api-key", "x-auth-token"])
 def test_what_looks_like_a_secret_is_masked(name: str) -> None:
-    shown = as_text(arrival(**{name: "s3cr3t"})) + as_json(arrival(**{name: "s3cr3t"}))
-    assert "s3cr3t" not in shown
+    came = arrival(headers={name: "s3cr3t"})
+    assert "s3cr3t" not in as_text(came) + as_json(came)
 
 
 def test_a_payload_cannot_move_the_cursor() -> None:
-    text = as_text(arrival(body=b"\x1b[2J\x07gone\r\nnext", x_note="\x1b]0;title\x07"))
+    text = as_text(arrival(body=b"\x1b[2J\x07gone\r\nnext", headers={"x-note": "\x1b]0;title\x07"}))
     assert not set("\x1b\x07\r") & set(text)
 
 

@@ -40,7 +40,7 @@ class EmbeddedService:
 
     async def died(self) -> str:
         """Return, with its last words, once it no longer runs."""
-        while self._server.is_running():
+        while self._server.is_running():  # noqa: ASYNC110 - its process is all there is to ask
             await asyncio.sleep(DEATH_POLL_S)
         return self._server.last_words()
 

@@ -69,7 +69,7 @@ class _Connection(asyncio.Protocol):
             if head_end < 0:
                 if len(self._received) > HEAD_BYTES_MAX:
                     self._refuse(431)
-                return
+                return None
             request_line, _, fields = self._received[:head_end].decode("latin-1").partition("\r\n")
             headers = _headers(fields)
             length = headers.get("content-length", "0")

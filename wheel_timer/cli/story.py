@@ -97,7 +97,8 @@ def _result(entry: Mapping[str, Any]) -> str:
         told = f"the endpoint answered {status}{after}{said}"
         return told + (f", but {_ERRORS[error]}" if error in ("lost", "superseded") else "")
     if error in _ERRORS:
-        return _ERRORS[error] + after
+        said = f" ({_short(entry['error'])})" if entry.get("error") else ""
+        return _ERRORS[error] + said + after
     return str(entry.get("outcome") or "it ended without an answer") + after
 
 

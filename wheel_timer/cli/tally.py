@@ -35,6 +35,11 @@ class Tally:
             self.early += late_ms < 0
 
     @property
+    def expected(self) -> int:
+        """Timers that were accepted."""
+        return len(self._expected)
+
+    @property
     def arrived(self) -> int:
         """Different timers that arrived."""
         return len(self._times)

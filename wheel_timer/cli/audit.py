@@ -1,0 +1,83 @@
+"""`audit`: is every accepted timer where it must be?"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import typer
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from wheel_timer.cli.auditing import Audited, from_answer, from_database
+from wheel_timer.cli.exits import DONE, NO
+from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect, load_settings
+from wheel_timer.cli.output import err, out, print_ndjson
+
+ROWS_SHOWN: Final = 10
+
+
+def audit(
+    url: Url = None, key_file: KeyFile = None, config: Config = None, as_json: AsJson = False
+) -> None:
+    """
+    Check that every accepted timer is where it must be.
+
+    A violation is a row that must not be there: a task without cover, one called early, one
+    overdue. With the setting DATABASE_URL the audits run on the database itself, otherwise the
+    server is asked to. The files, with what a row means and what to do, are sql/audit/*.sql.
+    Exits 1 on a violation.
+
+    [bold]Examples[/]
+
+    $ wheel-timer audit
+
+    $ wheel-timer audit --json | jq 'select(.holds | not)'
+    """
+    settings = load_settings(config)
+    with err.status("auditing") as status:
+        if as_json or not err.is_terminal:
+            status.stop()
+        if settings.database_url and url is None:
+            audits = asyncio.run(from_database(settings))
+        else:
+            with connect(url, key_file, config) as server:
+                audits = from_answer(server.get("/v1/audits"))
+    if as_json:
+        print_ndjson(one._asdict() for one in audits)
+    else:
+        out.print(_view(audits))
+    raise typer.Exit(DONE if all(one.holds for one in audits) else NO)
+
+
+def _view(audits: Sequence[Audited]) -> RenderableType:
+    return Group(*(part for one in audits for part in _parts(one)))
+
+
+def _parts(one: Audited) -> Iterator[RenderableType]:
+    if one.kind == "report":
+        yield Text(one.name, style="bold")
+    else:
+        mark = ("✓ ", "bold green") if one.holds else ("✗ ", "bold red")
+        yield Text.assemble(mark, f"{one.name:<20}", one.told)
+    if one.rows and (one.kind == "report" or not one.holds):
+        yield Padding(_rows(one), (0, 0, 1, 2))
+
+
+def _rows(one: Audited) -> RenderableType:
+    table = Table(box=None, header_style="dim", pad_edge=False, padding=(0, 2, 0, 0))
+    for column in one.columns:
+        table.add_column(column, overflow="fold")
+    for row in one.rows[:ROWS_SHOWN]:
+        table.add_row(*(_cell(value) for value in row))
+    more = len(one.rows) - ROWS_SHOWN
+    return Group(table, Text(f"... and {more:,} more", style="dim")) if more > 0 else table
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:,.1f}" if isinstance(value, float) else str(value)
