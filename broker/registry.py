@@ -13,7 +13,6 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-
 from wheel_timer.biz import BizType, BizTypeIn
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
@@ -83,7 +82,9 @@ class Registry:
         try:
             await self.refresh()
         except WheelTimerError as error:
-            log.warning("the configuration could not be read, the next pulse tries again: %s", error)
+            log.warning(
+                "the configuration could not be read, the next pulse tries again: %s", error
+            )
         finally:
             self._follow = None
 

@@ -27,6 +27,7 @@ from itertools import count
 from typing import Final
 from uuid import UUID
 
+from broker.near import NearPublisher
 from broker.submission import Accepted, Duplicate, Outcome, Submission
 from wheel_timer import metrics, signal
 from wheel_timer.clock import Clock
@@ -34,7 +35,6 @@ from wheel_timer.database import Database
 from wheel_timer.errors import (
     DatabaseUnavailable,
     DataRejected,
-    EventCenterUnavailable,
     FenceBusy,
     FieldError,
     InvalidTask,
@@ -57,8 +57,6 @@ RESEND_S_MAX: Final = 4.0
 RESEND_WAIT_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 # A key's task can be reaped between "it exists" and our look at it; then the key is free again.
 REAPED_TRIES: Final = 3
-PUBLISH_REFS_MAX: Final = 1000
-PUBLISH_WAITING_MAX: Final = 100_000
 START_TIME_MS_MAX: Final = 253_402_300_799_999
 
 log = logging.getLogger(__name__)
@@ -105,7 +103,6 @@ class Submitter:
         lookahead_ms: int = 1000,
     ) -> None:
         self._db = db
-        self._event_center = event_center
         self._clock = clock
         self._lookahead_ms = lookahead_ms
         self._shards = shards
@@ -115,11 +112,10 @@ class Submitter:
         self._queue_bytes = 0
         self._calls: set[asyncio.Task[None]] = set()
         self._is_pump_due = False
-        self._is_stopping = False
+        self.is_stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._near: deque[Ref] = deque()
-        self._publishing: asyncio.Task[None] | None = None
+        self._near = NearPublisher(event_center)
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """
@@ -130,7 +126,7 @@ class Submitter:
         """
         if not submissions:
             return []
-        if self._is_stopping:
+        if self.is_stopping:
             raise Overloaded("this broker is stopping")
         size = sum([submission.cost_bytes() for submission in submissions])
         if self._queue_rows and (
@@ -150,10 +146,9 @@ class Submitter:
 
     async def stop(self) -> None:
         """Take nothing new; return when all that was taken is answered and published."""
-        self._is_stopping = True
+        self.is_stopping = True
         await self._idle.wait()
-        while self._publishing is not None:
-            await asyncio.wait([self._publishing])
+        await self._near.drain()
 
     def _pump_soon(self) -> None:
         # At the end of this turn of the loop, so that requests which came in together go together.
@@ -240,7 +235,7 @@ class Submitter:
                     near.append(Ref(task.task_id, start, start, published_ms, task.biz_type))
                 origin[0].settle(origin[1], Accepted(task.task_id, task.start_time_ms))
         if near:
-            self._publish_soon(near)
+            self._near.publish_soon(near)
         for biz_type, rows in accepted.items():
             metrics.tasks_submitted(biz_type, rows)
         return await self._look_at_holders(held)
@@ -325,31 +320,6 @@ class Submitter:
             else:
                 origin[0].settle(origin[1], Duplicate(task))
         return gone
-
-    def _publish_soon(self, refs: list[Ref]) -> None:
-        """Publish near tasks beside the answers, in groups too."""
-        if len(self._near) + len(refs) > PUBLISH_WAITING_MAX:
-            # Redis does not take them as fast as they come; their requeue rows are the net.
-            metrics.near_unpublished(len(refs))
-            return
-        self._near.extend(refs)
-        if self._publishing is None:
-            self._publishing = asyncio.create_task(self._publish())
-            self._publishing.add_done_callback(self._published)
-
-    async def _publish(self) -> None:
-        while self._near:
-            refs = [self._near.popleft() for _ in range(min(len(self._near), PUBLISH_REFS_MAX))]
-            try:
-                await self._event_center.publish_direct(refs)
-            except EventCenterUnavailable as error:
-                metrics.near_unpublished(len(refs))
-                log.warning("%d near tasks go by the net: %s", len(refs), error)
-
-    def _published(self, publishing: asyncio.Task[None]) -> None:
-        self._publishing = None
-        if not publishing.cancelled() and (error := publishing.exception()) is not None:
-            log.error("publishing near tasks broke", exc_info=error)
 
 
 def _settle_all(origins: Sequence[_Origin], error: WheelTimerError) -> None:

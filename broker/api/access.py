@@ -57,5 +57,7 @@ class Access:
             raise Forbidden("without ADMIN_KEY only localhost, 127.0.0.1 and [::1] are served")
         if method in _READING:
             return
-        if is_cross_site or (origin is not None and origin.lower() != b"http://" + hosts[0].lower()):
+        if is_cross_site or (
+            origin is not None and origin.lower() != b"http://" + hosts[0].lower()
+        ):
             raise Forbidden("without ADMIN_KEY a page of another origin may change nothing")

@@ -1,8 +1,9 @@
 """
 The API as one ASGI app: access, routing, problems, metrics, in this order and nothing more.
 
-No middleware stack and no router object in front of a submit: a path without parameters is one look
-into a dict. Paths are matched as they came, not decoded, so a biz_id with a `%2F` stays one segment.
+No middleware stack and no router object in front of a submit: a path without parameters is one
+look into a dict. Paths are matched as they came, not decoded, so a biz_id with a `%2F` stays one
+segment.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from time import perf_counter
 from typing import Any, Final, NamedTuple
-from urllib.parse import parse_qsl, quote, unquote
+from urllib.parse import quote, unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,7 +23,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from broker.api import biz, pages, tasks, wheel
+from broker.api import batch, biz, pages, tasks, wheel
 from broker.api.access import Access
 from broker.api.body import ClientGone
 from broker.api.context import Context
@@ -36,6 +37,7 @@ log = logging.getLogger(__name__)
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *tasks.OPERATIONS,
+    *batch.OPERATIONS,
     *biz.OPERATIONS,
     *wheel.OPERATIONS,
 )
@@ -72,19 +74,16 @@ def _methods(route: Route) -> list[str]:
 
 def _bound(context: Context, operation: Operation) -> Endpoint:
     handler = operation.handler
+    known = frozenset(operation.query)
 
     async def endpoint(request: Request) -> Response:
         if request.scope["query_string"]:
-            _refuse_query(request.scope["query_string"])
+            unknown = sorted(set(request.query_params) - known)
+            if unknown:
+                raise invalid(f"unknown query name: {', '.join(unknown)[:200]}")
         return await handler(context, request)
 
     return endpoint
-
-
-def _refuse_query(query: bytes) -> None:
-    names = sorted({name for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True)})
-    if names:
-        raise invalid(f"unknown query name: {', '.join(names)[:200]}")
 
 
 class Api:
@@ -125,7 +124,7 @@ class Api:
             label = target.label
             response = await target.endpoint(Request(scope, receive))
         except ClientGone:
-            log.debug("%s: the client has gone", request_id)
+            log.debug("the client has gone", extra={"request_id": request_id})
             return
         except Exception as error:  # noqa: BLE001 - the edge of the process: every fault is answered
             response = _problem(error, request_id, label)
@@ -178,13 +177,13 @@ def _decoded(segment: str) -> str:
 
 def _problem(error: Exception, request_id: str, label: str) -> Response:
     problem = problem_of(error)
+    mark = {"request_id": request_id}
     if not problem.name:
-        log.error("request %s to %s failed", request_id, label, exc_info=error)
+        log.error("a request to %s failed", label, exc_info=error, extra=mark)
     elif problem.code >= 500:
-        log.warning("request %s to %s is refused: %s", request_id, label, error)
+        log.warning("a request to %s is refused: %s", label, error, extra=mark)
     else:
-        log.debug("request %s to %s is refused: %s", request_id, label, problem.detail)
-    metrics.task_rejected(problem.name or "internal")
+        log.debug("a request to %s is refused: %s", label, problem.detail, extra=mark)
     return response_of(problem, request_id)
 
 

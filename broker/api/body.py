@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator, Iterator
 from typing import Final
 
 from starlette.requests import Request
+from starlette.types import Message
 
 from broker.api.problems import Problem, Refused, invalid
 from wheel_timer.errors import Overloaded, TooLarge
@@ -49,10 +50,8 @@ class Bodies:
                 if len(body) > self.limit_bytes:
                     raise self._too_large()
                 return body
-            first = message
-        else:
-            first = None
-        return await self._collect(self._pieces(request, first))
+            return await self._collect(self._pieces(request, message))
+        return await self._collect(self._pieces(request, None))
 
     def stream(self, request: Request) -> AsyncIterator[bytes]:
         """The body in pieces, inflated, of any length: the reader decides how far it goes."""
@@ -74,9 +73,7 @@ class Bodies:
             self._unfinished_bytes -= size
         return b"".join(parts)
 
-    async def _pieces(
-        self, request: Request, first: dict[str, object] | None
-    ) -> AsyncIterator[bytes]:
+    async def _pieces(self, request: Request, first: Message | None) -> AsyncIterator[bytes]:
         coding = request.headers.get("content-encoding", "identity").strip().lower()
         if coding not in ("identity", "gzip"):
             raise Refused(
@@ -88,14 +85,11 @@ class Bodies:
                 )
             )
         gunzip = Gunzip() if coding == "gzip" else None
-        message = first
+        message = first or await _receive(request)
         while True:
-            if message is None:
-                message = await _receive(request)
             if message["type"] == "http.disconnect":
                 raise ClientGone
-            body = message.get("body", b"")
-            assert isinstance(body, bytes)
+            body: bytes = message.get("body", b"")
             if gunzip is None:
                 if body:
                     yield body
@@ -104,7 +98,7 @@ class Bodies:
                     yield piece
             if not message.get("more_body", False):
                 break
-            message = None
+            message = await _receive(request)
         if gunzip is not None:
             gunzip.finish()
 
@@ -143,10 +137,10 @@ class Gunzip:
             raise invalid("the gzip body is cut off", status=400)
 
 
-async def _receive(request: Request) -> dict[str, object]:
+async def _receive(request: Request) -> Message:
     try:
         async with asyncio.timeout(IDLE_S_MAX):
-            return dict(await request.receive())
+            return await request.receive()
     except TimeoutError as error:
         detail = f"nothing came for {IDLE_S_MAX:g} s in the middle of the body"
         raise invalid(detail, status=408) from error

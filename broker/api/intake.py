@@ -11,21 +11,20 @@ import math
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
-from broker.api.problems import invalid
+from broker.api.decoding import NESTING_MAX, decode
 from broker.api.times import START_TIME_MS_MAX, BadTime, parse_delay, parse_start_time
 from broker.submission import Submission
 from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, MaxAgeS, RetryIn, check_retry, is_biz_type
-from wheel_timer.callback import Callback, check_headers, check_url, escaped
+from wheel_timer.callback import Callback, check_headers, check_url
 from wheel_timer.errors import FieldError, InvalidTask, TooLarge
 
 BIZ_ID_BYTES_MAX: Final = 256
 CONTENT_TYPE_CHARACTERS_MAX: Final = 255
-NESTING_MAX: Final = 64
 SPREAD_S_MAX: Final = 31_536_000  # one year
 
 _TIME_EXAMPLES: Final = ["2027-01-15T09:00:00+08:00", 1800000000, 1800000000.25]
@@ -35,10 +34,6 @@ _TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f
 _IN_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS_AS_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))
-_UNKNOWN_FIELD: Final = re.compile(r"Object contains unknown field `(.*)`", re.DOTALL)
-_MISSING_FIELD: Final = re.compile(r"Object missing required field `(.*)`", re.DOTALL)
-_AT: Final = " - at `"
-_DETAIL_CHARACTERS_MAX: Final = 300
 
 
 class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
@@ -117,7 +112,11 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
     ] = "keep"
 
 
-_DECODER: Final = msgspec.json.Decoder(TaskIn)
+_TASK: Final = msgspec.json.Decoder(TaskIn)
+
+
+class RefusedByBizType(InvalidTask):
+    """The biz_type's configuration does not allow this task; a newer one may."""
 
 
 class PayloadTooLarge(TooLarge):
@@ -131,25 +130,7 @@ class PayloadTooLarge(TooLarge):
 
 def decode_task(raw: bytes | Raw) -> TaskIn:
     """The task of one JSON text. Raises InvalidTask (a rule of its types), or 400: not JSON."""
-    return decode(_DECODER, raw)
-
-
-def decode(decoder: msgspec.json.Decoder[Any], raw: bytes | Raw) -> Any:
-    """
-    What a decoder makes of a body, with its complaints as ours.
-
-    Raises InvalidTask with a pointer to the field, or Refused with 400 where it is not JSON.
-    """
-    try:
-        return decoder.decode(raw)
-    except msgspec.ValidationError as error:
-        raise InvalidTask([_field_error(str(error))]) from None
-    except UnicodeDecodeError:
-        raise invalid("the body is not UTF-8", status=400) from None
-    except msgspec.DecodeError as error:
-        raise invalid(f"the body is not JSON: {error}", status=400) from None
-    except RecursionError:
-        raise InvalidTask([FieldError(f"nested deeper than {NESTING_MAX}", "#")]) from None
+    return decode(_TASK, raw)
 
 
 def read_task(
@@ -165,7 +146,8 @@ def read_task(
     The submission that a task means. now_ms: the database's clock, for max_past and far delays.
 
     default_biz_id: the Idempotency-Key, used where the task has no biz_id. Raises InvalidTask with
-    everything that is wrong, or PayloadTooLarge.
+    everything that is wrong, RefusedByBizType where only the configuration is against it, or
+    PayloadTooLarge.
     """
     errors: list[FieldError] = []
     start_time_ms, delay_ms = _moment(task, errors)
@@ -175,7 +157,7 @@ def read_task(
     biz_data = _payload(task, body_bytes_max, errors)
     if task.content_type is not None:
         _check_content_type(task, errors)
-    callback = _callback(task, biz, errors)
+    callback = _callback(task, errors)
     retry = None
     if task.retry is not None:
         errors += check_retry(task.retry, "#/retry")
@@ -185,11 +167,10 @@ def read_task(
     if moment_ms + spread_ms > START_TIME_MS_MAX:
         where = "#/spread" if spread_ms else "#/delay"
         errors.append(FieldError("beyond the year 9999; it is in seconds", where))
-    if biz.max_past is not None and moment_ms < now_ms - biz.max_past * 1000:
-        detail = f"more than {biz.max_past:g} s in the past (max_past of the biz_type)"
-        errors.append(FieldError(detail, "#/start_time"))
     if errors:
         raise InvalidTask(errors)
+    if refusals := _refusals(task, biz, moment_ms, now_ms):
+        raise RefusedByBizType(refusals)
     return Submission(
         task.biz_type,
         start_time_ms,
@@ -293,30 +274,24 @@ def _check_content_type(task: TaskIn, errors: list[FieldError]) -> None:
         errors.append(FieldError("there is no biz_data that it could describe", "#/content_type"))
 
 
-def _callback(task: TaskIn, biz: BizType, errors: list[FieldError]) -> bytes | None:
-    callback = task.callback
-    if callback is None:
-        if biz.callback_url is None:
-            detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
-            errors.append(FieldError(detail, "#/callback"))
+def _callback(task: TaskIn, errors: list[FieldError]) -> bytes | None:
+    if task.callback is None:
         return None
-    if not biz.allow_callback_override:
+    errors += check_url(task.callback.url, "#/callback/url")
+    errors += check_headers(task.callback.headers, "#/callback/headers")
+    return msgspec.json.encode(task.callback)
+
+
+def _refusals(task: TaskIn, biz: BizType, moment_ms: int, now_ms: float) -> list[FieldError]:
+    """What is right in itself, but not for this biz_type."""
+    refusals = []
+    if task.callback is None and biz.callback_url is None:
+        detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
+        refusals.append(FieldError(detail, "#/callback"))
+    if task.callback is not None and not biz.allow_callback_override:
         detail = f"the biz_type {biz.biz_type!r} does not allow it (allow_callback_override)"
-        errors.append(FieldError(detail, "#/callback"))
-    errors += check_url(callback.url, "#/callback/url")
-    errors += check_headers(callback.headers, "#/callback/headers")
-    return msgspec.json.encode(callback)
-
-
-def _field_error(message: str) -> FieldError:
-    """msgspec's complaint with its `$.a.b[3]` path as a JSON pointer."""
-    detail, _, path = message[:-1].rpartition(_AT) if _AT in message else (message, "", "$")
-    tokens = path.replace("[...]", "").replace("[", ".").replace("]", "").split(".")[1:]
-    for pattern, said in ((_UNKNOWN_FIELD, "unknown field"), (_MISSING_FIELD, "missing")):
-        if (found := pattern.fullmatch(detail)) is not None:
-            detail = said
-            tokens.append(found[1][:_DETAIL_CHARACTERS_MAX])
-    pointer = "".join(f"/{escaped(token)}" for token in tokens)
-    return FieldError(detail[:_DETAIL_CHARACTERS_MAX], f"#{pointer}")
-
-
+        refusals.append(FieldError(detail, "#/callback"))
+    if biz.max_past is not None and moment_ms < now_ms - biz.max_past * 1000:
+        detail = f"more than {biz.max_past:g} s in the past (max_past of the biz_type)"
+        refusals.append(FieldError(detail, "#/start_time"))
+    return refusals

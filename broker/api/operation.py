@@ -34,25 +34,32 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Operation:
+class Described:
     """
-    One method on one path.
+    One method on one path, as it is told to users.
 
-    takes: media type -> type of the body. headers: request headers that mean something, with what
-    they mean. problems: names of problems.KINDS that it can be answered with, beside those that
-    every operation of /v1 can.
+    query: name -> (JSON schema, what it means). headers: request headers that mean something.
+    takes: media type -> type of the body. problems: names of problems.KINDS that it can be answered
+    with, beside those that every operation of /v1 can.
     """
 
     method: str
     path: str
-    handler: Handler
     name: str
     summary: str
     text: str = ""
-    takes: Mapping[str, Any] = field(default_factory=dict)
+    query: Mapping[str, tuple[Mapping[str, Any], str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
+    takes: Mapping[str, Any] = field(default_factory=dict)
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operation(Described):
+    """The same with what does it."""
+
+    handler: Handler
 
 
 def json_answer(

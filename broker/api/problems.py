@@ -75,8 +75,8 @@ KINDS: Final[dict[str, Kind]] = {
         409,
         "The biz_id is taken",
         "A task with this biz_type and biz_id exists and the request said `on_duplicate: reject`. "
-        "`task_id` and `status` are those of the existing task. With `keep`, the default, it would "
-        "have been answered with 200 and `duplicate: true`.",
+        "`task_id` and `task_status` are those of the existing task. With `keep`, the default, it "
+        "would have been answered with 200 and `duplicate: true`.",
     ),
     "biz-type-unknown": Kind(
         422,
@@ -86,8 +86,8 @@ KINDS: Final[dict[str, Kind]] = {
     "stale-version": Kind(
         412,
         "Somebody changed it meanwhile",
-        "If-Match (or `version`) names a version that is no longer the newest. GET it, look at what "
-        "changed, and send the change again with the new ETag.",
+        "If-Match (or `version`) names a version that is no longer the newest. GET it, look at "
+        "what changed, and send the change again with the new ETag.",
     ),
     "overloaded": Kind(
         503,
