@@ -86,7 +86,7 @@ class Child:
         code = await self._process.wait()
         if self._after_death is not None:
             self._after_death(self._process.pid)
-        return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        return how_it_ended(code)
 
     async def stop(self) -> None:
         """SIGTERM, up to stop_s of grace, SIGKILL."""
@@ -106,3 +106,10 @@ class Child:
         if self._process is not None and self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self._process.pid, signal.SIGKILL)
+
+
+def how_it_ended(code: int | None) -> str:
+    """`exit code 1`, `signal SIGKILL`; None: it never ran."""
+    if code is None:
+        return "not started"
+    return f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"

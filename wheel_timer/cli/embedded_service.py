@@ -15,6 +15,7 @@ import signal
 from collections.abc import Callable
 from typing import Final
 
+from wheel_timer.cli.child import how_it_ended
 from wheel_timer.embedded import EmbeddedServer
 
 READY_S_MAX: Final = 55.0
@@ -39,10 +40,13 @@ class EmbeddedService:
         await self._in_thread(lambda: self._server.wait_ready(READY_S_MAX))
 
     async def died(self) -> str:
-        """Return, with its last words, once it no longer runs."""
+        """Return, with how it ended, once it no longer runs."""
         while self._server.is_running():  # noqa: ASYNC110 - its process is all there is to ask
             await asyncio.sleep(DEATH_POLL_S)
-        return self._server.last_words()
+        code = self._server.process.returncode if self._server.process else None
+        if code is not None and code >= 0:
+            return f"exit code {code}: {self._server.last_words()}"
+        return how_it_ended(code)
 
     async def stop(self) -> None:
         """Shut it down in order."""

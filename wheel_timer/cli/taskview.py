@@ -60,8 +60,9 @@ def _moment(text: str, now: datetime) -> Text:
 
 def _attempts(log: Sequence[Mapping[str, Any]], now: datetime) -> Table:
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for name, justify in (("attempt", "right"), ("began", "left"), ("took", "right")):
-        table.add_column(name, justify="right" if justify == "right" else "left")
+    table.add_column("attempt", justify="right")
+    table.add_column("began", no_wrap=True)
+    table.add_column("took", justify="right")
     for name in ("outcome", "status", "answer"):
         table.add_column(name, overflow="fold")
     for entry in log:
@@ -73,6 +74,6 @@ def _attempts(log: Sequence[Mapping[str, Any]], now: datetime) -> Table:
             in_words(took) if took is not None else "",
             Text(str(entry.get("outcome") or "")),
             str(entry.get("http_status") or entry.get("error_class") or ""),
-            Text(" ".join((entry.get("response_excerpt") or "").split())),
+            Text(" ".join((entry.get("response_excerpt") or entry.get("error") or "").split())),
         )
     return table

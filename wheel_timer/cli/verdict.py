@@ -11,7 +11,6 @@ from rich.table import Table
 from rich.text import Text
 
 from wheel_timer.cli.auditing import Audited
-from wheel_timer.cli.moments import in_words
 from wheel_timer.cli.tally import PERCENTILES, Tally, percentile
 
 _BUCKETS_MS: Final = (1, 2, 5, 10, 20, 50, 100, 1_000)
@@ -56,7 +55,7 @@ def _percentiles(ordered: Sequence[float]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     for percent in PERCENTILES:
         table.add_column(_name(percent), justify="right")
-    table.add_row(*(in_words(percentile(ordered, percent)) for percent in PERCENTILES))
+    table.add_row(*(f"{percentile(ordered, percent):.1f} ms" for percent in PERCENTILES))
     return table
 
 
@@ -88,7 +87,7 @@ def _checks(tally: Tally, audits: Sequence[Audited]) -> Iterator[Text]:
     if tally.unknown:
         yield _check(False, f"{tally.unknown:,} arrived that nobody had submitted")
     broken = [audit for audit in audits if not audit.holds]
-    names = ", ".join(audit.name for audit in audits)
+    names = ", ".join(audit.name for audit in audits if audit.kind == "violation")
     yield _check(not broken, f"the audits hold: {names}" if not broken else "audits found:")
     for audit in broken:
         yield Text(f"    {audit.name}: {audit.told}", style="red")
