@@ -11,3 +11,10 @@ SELECT
     coalesce((SELECT max(b.version) FROM timer_biz AS b), 0)
 FROM (VALUES (1)) AS v(one)
 LEFT JOIN timer_clock AS c ON true
+
+-- name: can_commit
+-- Whether this is a database that takes writes.
+-- In:    nothing
+-- Out:   boolean
+-- Locks: none
+SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'

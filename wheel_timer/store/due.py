@@ -21,6 +21,7 @@ PAGE_ROWS: Final = 1000
 WINDOW_S: Final = 300
 # A longer range is first asked for its first slot that holds anything.
 SKIP_FROM_S: Final = 8
+LOOK_S_MAX: Final = 120
 NIL: Final = UUID(int=0)
 
 
@@ -83,7 +84,15 @@ async def advance(db: Database, shard: int, epoch: int, current_ms: int) -> None
 
 
 async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int) -> bool:
-    """Whether anything is due in (after, to]. Closes and writes nothing; measures the clock."""
+    """
+    Whether anything is due in (after, to]. Closes and writes nothing; measures the clock.
+
+    A range that is too long for one look, or runs over the ring's end, is answered with True.
+    """
+    first_s, last_s = (after_ms + 1) // 1000, to_ms // 1000
+    if last_s - first_s > LOOK_S_MAX or first_s // LAP_S != last_s // LAP_S:
+        await clock.measure()
+        return True
     sent_s = time.monotonic()
     row = await db.fetch_one("look", {"shard": shard, "after": after_ms, "to": to_ms})
     assert row is not None

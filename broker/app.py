@@ -1,0 +1,231 @@
+"""
+The composition of a broker: builds everything, owns start and stop.
+
+A broker has two roles, both by default: `api` takes submissions in, `notifier` makes the callbacks.
+They share the clock, the registry and the event center, and have a pool of connections each, so
+that a flood of submits cannot keep a callback from being settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from ipaddress import ip_address
+from typing import Any, Final, Literal
+
+from starlette.applications import Starlette
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from broker.api.app import build_app
+from broker.api.context import Context
+from broker.notifier import Notifier
+from broker.registry import Registry
+from broker.submitter import Submitter
+from wheel_timer import metrics
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.echo import echo_route
+from wheel_timer.errors import StartRefused, WheelTimerError
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.ops import Health, ops_routes
+from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.settings import Settings
+from wheel_timer.store import leader as nodes
+from wheel_timer.store.migrate import check_schema
+from wheel_timer.version import __version__
+
+log: Final = logging.getLogger(__name__)
+
+Role = Literal["api", "notifier", "both"]
+
+BEAT_EACH_S: Final = 10.0
+DRAIN_BEYOND_TIMEOUT_S: Final = 5.0
+
+
+class Broker:
+    """One broker process: `start`, then `stop`."""
+
+    def __init__(self, settings: Settings, role: Role, *, demo_echo: bool) -> None:
+        self._settings = settings
+        self._role = role
+        self._demo_echo = demo_echo
+        self._identity = identity("broker")
+        self._api_db = self._database("api")
+        self._db = self._database("notifier")
+        self._clock = Clock(self._db, jump_max_s=settings.clock_jump_max)
+        self._registry = Registry(self._api_db)
+        self._clock.on_biz_version(self._registry.pulse)
+        self._health = Health(self._ready)
+        self._loops: list[asyncio.Task[None]] = []
+        self._submitter: Submitter | None = None
+        self._notifier: Notifier | None = None
+        self._event_center: EventCenter | None = None
+
+    def _database(self, purpose: str) -> Database:
+        settings = self._settings
+        return Database(
+            settings.database_url,
+            schema=settings.database_schema,
+            pool_size=max(2, settings.database_pool_size // 2),
+            name=f"{self._identity} {purpose}",
+        )
+
+    async def start(self) -> ASGIApp:
+        """Connect, begin to call back, and return the app to serve. Raises DatabaseUnavailable."""
+        settings = self._settings
+        await self._clock.measure()
+        await self._registry.load()
+        event_center = EventCenter(
+            settings.redis_url,
+            prefix=settings.redis_prefix,
+            consumer=self._identity,
+            cluster_id=await nodes.cluster_id(self._db),
+        )
+        self._event_center = event_center
+        self._loops = [asyncio.create_task(self._clock.run()), asyncio.create_task(self._beat())]
+        if self._role != "api":
+            self._notifier = Notifier(
+                db=self._db,
+                event_center=event_center,
+                clock=self._clock,
+                registry=self._registry,
+                settings=settings,
+                broker_name=self._identity,
+            )
+            await self._notifier.start()
+        if self._role == "notifier":
+            return Starlette(routes=ops_routes(self._health))
+        self._submitter = Submitter(
+            db=self._api_db,
+            event_center=event_center,
+            clock=self._clock,
+            shards=settings.shards,
+            lookahead_ms=round(settings.lookahead * 1000),
+        )
+        api = build_app(
+            Context(
+                settings=settings,
+                db=self._api_db,
+                clock=self._clock,
+                event_center=event_center,
+                registry=self._registry,
+                submitter=self._submitter,
+                health=self._health,
+            )
+        )
+        return _with_echo(api, settings) if self._demo_echo else api
+
+    async def stop(self, server: HttpServer, stop: Stop) -> None:
+        """Callbacks stop being claimed now; the listener closes after DRAIN_DELAY."""
+        self._health.drain()
+        await asyncio.gather(self._stop_api(server, stop), self._stop_notifier(stop))
+        for loop in self._loops:
+            loop.cancel()
+        await asyncio.gather(*self._loops, return_exceptions=True)
+        try:
+            await nodes.leave(self._db, self._identity)
+        except WheelTimerError as error:
+            log.warning("left without saying so: %s", error)
+        if self._event_center is not None:
+            await self._event_center.close()
+        await self._api_db.close()
+        await self._db.close()
+
+    async def _stop_api(self, server: HttpServer, stop: Stop) -> None:
+        if not stop.by_terminal:
+            await stop.pause(self._settings.drain_delay)
+        await server.stop()
+        if self._submitter is not None:
+            await self._submitter.stop()
+
+    async def _stop_notifier(self, stop: Stop) -> None:
+        """In-flight calls get DRAIN; a second signal ends that at once."""
+        if self._notifier is None:
+            return
+        drain_s = self._settings.drain
+        if drain_s is None:
+            known = (self._registry.get(name) for name in self._registry.names())
+            timeouts = [biz.timeout for biz in known if biz is not None]
+            drain_s = max(timeouts, default=0.0) + DRAIN_BEYOND_TIMEOUT_S
+        draining = asyncio.create_task(self._notifier.stop(drain_s))
+        hurry = asyncio.create_task(stop.at_once.wait())
+        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        if not draining.done():
+            draining.cancel()
+        await asyncio.gather(draining, hurry, return_exceptions=True)
+
+    async def _beat(self) -> None:
+        """Say that we live: to people who look, not to the protocol."""
+        while True:
+            try:
+                await nodes.beat(self._db, self._identity, "broker", __version__)
+            except WheelTimerError as error:
+                log.warning("no heartbeat: %s", error)
+            await asyncio.sleep(BEAT_EACH_S)
+
+    async def _ready(self) -> tuple[bool, dict[str, Any]]:
+        """API: a commit is possible. Notifier: claims are. Redis away only degrades."""
+        try:
+            row = await self._api_db.fetch_one("can_commit")
+        except WheelTimerError as error:
+            metrics.database_up(False)
+            return False, {"reason": str(error)}
+        metrics.database_up(True)
+        if row != (True,):
+            return False, {"reason": "the database is read-only"}
+        if self._notifier is not None and not self._notifier.ready():
+            return False, {"reason": "claims are not possible"}
+        assert self._event_center is not None
+        try:
+            await self._event_center.ping()
+        except WheelTimerError:
+            metrics.event_center_up(False)
+            return True, {"degraded": ["event_center"]}
+        metrics.event_center_up(True)
+        return True, {}
+
+
+def _with_echo(api: ASGIApp, settings: Settings) -> ASGIApp:
+    """The app of `up`: its own endpoint beside the API."""
+    echo = Starlette(routes=[echo_route(json_lines=settings.log_format == "json")])
+
+    async def app(scope: Scope, receive: Receive, send: Send) -> None:
+        is_echo = scope["type"] == "http" and scope["path"] == "/demo/echo"
+        await (echo if is_echo else api)(scope, receive, send)
+
+    return app
+
+
+def check_bind(host: str, settings: Settings) -> None:
+    """Without ADMIN_KEY anybody who reaches the port may do anything: loopback only."""
+    if settings.admin_key is None and not ip_address(host).is_loopback:
+        raise StartRefused(f"{host} is not loopback: set ADMIN_KEY to serve others")
+
+
+async def main(
+    settings: Settings,
+    stop: Stop,
+    *,
+    sockets: list[socket.socket] | None,
+    host: str,
+    port: int,
+    role: Role,
+    demo_echo: bool,
+) -> None:
+    """Run a broker on the given sockets, or on host and port, until a stop is requested."""
+    if not settings.database_url or not settings.redis_url:
+        raise StartRefused("a broker needs DATABASE_URL and REDIS_URL")
+    await asyncio.to_thread(
+        check_schema, settings.database_url, settings.database_schema, settings.shards
+    )
+    if sockets is None:
+        sockets = [listen(host, port)]
+    for bound in sockets:
+        check_bind(bound.getsockname()[0], settings)
+    broker = Broker(settings, role, demo_echo=demo_echo)
+    server = HttpServer(await broker.start(), sockets)
+    await server.start()
+    await stop.requested.wait()
+    await broker.stop(server, stop)

@@ -1,0 +1,190 @@
+"""
+The composition of a daemon: which shards it stands by for, and the hands of those it leads.
+
+    for each shard:  stand by (poll) -> lead: keep the lease, turn the due and the sweep hand -> ...
+
+Shards are shared out evenly among the daemons alive: each takes its share at once; what nobody else
+has taken for UNWANTED_S it takes as well; and it gives up one that is over its share.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from typing import Any, Final
+
+from starlette.applications import Starlette
+
+from daemon.due import DueHand
+from daemon.hand import turn
+from daemon.leader import POLL_S, Leader
+from daemon.sweep import SweepHand
+from wheel_timer import metrics
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database, Session
+from wheel_timer.errors import StartRefused, WheelTimerError
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.ops import Health, ops_routes
+from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.settings import Settings
+from wheel_timer.store import leader as store
+from wheel_timer.store.leader import Term
+from wheel_timer.store.migrate import check_schema
+from wheel_timer.version import __version__
+
+log: Final = logging.getLogger(__name__)
+
+BEAT_EACH_S: Final = 10.0
+UNWANTED_S: Final = 1.0
+FAULT_PAUSE_S: Final = 0.5
+
+
+class Daemon:
+    """One daemon. `run` until `stop` is requested."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._identity = identity("daemon")
+        self._db = Database(
+            settings.database_url,
+            schema=settings.database_schema,
+            pool_size=settings.database_pool_size,
+            name=self._identity,
+        )
+        self._session = Session(
+            settings.database_direct_url or settings.database_url,
+            schema=settings.database_schema,
+            name=f"{self._identity} lease",
+        )
+        self._clock = Clock(self._db, jump_max_s=settings.clock_jump_max)
+        self._leaders = [
+            Leader(self._session, self._db, shard, self._identity)
+            for shard in range(settings.shards)
+        ]
+        self._alive = 1
+        self._stopping = asyncio.Event()
+        self.health = Health(self._ready)
+
+    async def run(self, stop: Stop) -> None:
+        """Stand by and lead until a stop is requested; then give every lease back."""
+        await self._clock.measure()
+        event_center = EventCenter(
+            self._settings.redis_url,
+            prefix=self._settings.redis_prefix,
+            consumer=self._identity,
+            cluster_id=await store.cluster_id(self._db),
+        )
+        beat = asyncio.create_task(self._beat())
+        shards = [
+            asyncio.create_task(self._serve(leader, event_center)) for leader in self._leaders
+        ]
+        await stop.requested.wait()
+        self.health.drain()
+        self._stopping.set()
+        for leader in self._leaders:
+            await leader.resign()
+        await asyncio.gather(*shards)
+        beat.cancel()
+        await asyncio.gather(beat, return_exceptions=True)
+        try:
+            await store.leave(self._db, self._identity)
+        except WheelTimerError as error:
+            log.warning("left without saying so: %s", error)
+        await self._session.close()
+        await event_center.close()
+        await self._db.close()
+
+    async def _serve(self, leader: Leader, event_center: EventCenter) -> None:
+        """Stand by for one shard, lead it, again and again."""
+        while not self._stopping.is_set():
+            term = await self._stand_by(leader)
+            if term is not None:
+                await self._lead(leader, term, event_center)
+
+    async def _stand_by(self, leader: Leader) -> Term | None:
+        """Poll until the shard is ours; None once the daemon stops."""
+        wanted_s = time.monotonic()
+        while not self._stopping.is_set():
+            if self._has_share() and time.monotonic() - wanted_s < UNWANTED_S:
+                await asyncio.sleep(POLL_S)
+                continue
+            try:
+                term = await leader.poll()
+            except WheelTimerError as error:
+                log.warning("shard %d cannot be polled: %s", leader.shard, error)
+                metrics.database_up(False)
+                await asyncio.sleep(FAULT_PAUSE_S)
+                continue
+            metrics.database_up(True)
+            if term is not None:
+                return term
+            await asyncio.sleep(POLL_S)
+        return None
+
+    def _share(self) -> int:
+        return -(-len(self._leaders) // self._alive)
+
+    def _has_share(self) -> bool:
+        return sum(leader.is_leader for leader in self._leaders) >= self._share()
+
+    async def _lead(self, leader: Leader, term: Term, event_center: EventCenter) -> None:
+        settings = self._settings
+        sweep = SweepHand(
+            db=self._db,
+            clock=self._clock,
+            leader=leader,
+            swept_ms=term.sweep_time_ms,
+            visibility_s=settings.visibility,
+        )
+        due = DueHand(
+            db=self._db,
+            event_center=event_center,
+            clock=self._clock,
+            leader=leader,
+            current_ms=term.current_time_ms,
+            lookahead_ms=round(settings.lookahead * 1000),
+            visibility_ms=round(settings.visibility * 1000),
+            moved=sweep.follow,
+        )
+        await asyncio.gather(leader.keep(), turn(due, leader), turn(sweep, leader))
+        await leader.resign()
+
+    async def _beat(self) -> None:
+        """Say that we live, and hear how many do. Give up a shard over our share."""
+        while True:
+            try:
+                self._alive = await store.beat(self._db, self._identity, "daemon", __version__)
+            except WheelTimerError as error:
+                log.warning("no heartbeat: %s", error)
+            leading = [leader for leader in self._leaders if leader.is_leader]
+            if len(leading) > self._share():
+                leading[-1].step_down(f"{self._alive} daemons share the shards")
+            await asyncio.sleep(BEAT_EACH_S)
+
+    async def _ready(self) -> tuple[bool, dict[str, Any]]:
+        """Leading or standing by, with a database that answers. Redis away only degrades."""
+        leading = [leader.shard for leader in self._leaders if leader.is_leader]
+        try:
+            await self._clock.measure()
+        except WheelTimerError as error:
+            return False, {"reason": str(error), "leading": leading}
+        return True, {"leading": leading}
+
+
+async def main(settings: Settings, stop: Stop, ops_port: int) -> None:
+    """Run a daemon with its ops port on loopback."""
+    if not settings.database_url or not settings.redis_url:
+        raise StartRefused("a daemon needs DATABASE_URL and REDIS_URL")
+    await asyncio.to_thread(
+        check_schema, settings.database_url, settings.database_schema, settings.shards
+    )
+    daemon = Daemon(settings)
+    server = HttpServer(
+        Starlette(routes=ops_routes(daemon.health)), [listen("127.0.0.1", ops_port)]
+    )
+    await server.start()
+    try:
+        await daemon.run(stop)
+    finally:
+        await server.stop()
