@@ -1,0 +1,1252 @@
+CREATE FUNCTION public.wheel_advance_v1(p_shard smallint, p_epoch bigint, p_current bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    UPDATE timer_pointer AS p
+    SET "current_time" = greatest(p."current_time", p_current)
+    WHERE p.shard = p_shard AND p.epoch = p_epoch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION public.wheel_barrier_try_v1(p_shard smallint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    RETURN pg_try_advisory_xact_lock(wheel_lock_class('timer_pointer'), p_shard);
+END
+$$;
+
+CREATE FUNCTION public.wheel_barrier_v1(p_shard smallint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '50ms'
+    AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_pointer'), p_shard);
+END
+$$;
+
+CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_now      bigint := wheel_now_ms();
+    v_tids     tid[];
+    v_ids      uuid[];
+    v_verdicts text[];
+    v_waits    bigint[];
+    v_losses   boolean[];
+    v_attempts integer[];
+    v_lives    smallint[];
+    v_timeouts bigint[];
+BEGIN
+    WITH locked AS MATERIALIZED (
+        SELECT k.*, r.moment, r.timeout, r.position
+        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts)
+            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, position)
+        CROSS JOIN LATERAL (
+            SELECT t.ctid AS tid, t.task_id, t.start_time, t.lease_until, t.next_at, t.attempts,
+                t.life, octet_length(t.biz_data) AS bytes
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = r.shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            FOR NO KEY UPDATE
+        ) AS k
+    ), judged AS (
+        SELECT l.*,
+            CASE
+                WHEN l.lease_until > v_now THEN 'leased'
+                WHEN l.next_at > v_now + p_early_ms AND l.next_at > l.moment THEN 'leased'
+                WHEN greatest(l.start_time, l.next_at) > v_now + p_early_ms THEN 'early'
+                WHEN l.position > 1
+                    AND sum(l.bytes) OVER (ORDER BY l.position) > p_bytes_max THEN 'again'
+                ELSE 'claimed'
+            END AS verdict
+        FROM locked AS l
+    )
+    SELECT array_agg(j.tid), array_agg(j.task_id), array_agg(j.verdict),
+        array_agg(greatest(j.lease_until, j.next_at)), array_agg(j.lease_until IS NOT NULL),
+        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout)
+    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts
+    FROM judged AS j;
+
+    INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
+    SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
+        'the broker did not report before its lease ran out'
+    FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
+        AS j(task_id, verdict, was_lost, attempt, life)
+    WHERE j.verdict = 'claimed' AND j.was_lost
+    ON CONFLICT DO NOTHING;
+
+    RETURN QUERY EXECUTE format(
+        'UPDATE %I AS t
+        SET attempts = t.attempts + 1,
+            failures = t.failures + CASE WHEN j.was_lost THEN 1 ELSE 0 END,
+            lease_until = $5 + $6 + coalesce(
+                CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
+            ),
+            first_attempt_time = coalesce(t.first_attempt_time, $5)
+        FROM unnest($1, $2, $3, $4) AS j(tid, verdict, was_lost, timeout)
+        WHERE t.ctid = j.tid AND j.verdict = ''claimed''
+        RETURNING j.verdict, t.task_id, t.lease_until, t.start_time, t.biz_type, t.biz_id,
+            t.attempts, t.failures, t.revision, t.life, t.stop, t.create_time,
+            t.first_attempt_time, t.biz_data, t.content_type, CAST(t.callback AS text),
+            CAST(t.retry AS text), t.max_age, t.schedule_id, t.traceparent, j.was_lost',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
+
+    IF 'claimed' <> ANY (v_verdicts) THEN
+        RETURN QUERY
+        SELECT j.verdict, j.task_id, j.wait,
+            CAST(NULL AS bigint), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS integer), CAST(NULL AS smallint), CAST(NULL AS integer),
+            CAST(NULL AS smallint), CAST(NULL AS boolean), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bytea), CAST(NULL AS text),
+            CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS uuid), CAST(NULL AS text), CAST(NULL AS boolean)
+        FROM unnest(v_verdicts, v_ids, v_waits) AS j(verdict, task_id, wait)
+        WHERE j.verdict <> 'claimed';
+    END IF;
+END
+$_$;
+
+CREATE FUNCTION public.wheel_close_v1(p_shard smallint, p_epoch bigint, p_h bigint, p_lookahead_ms bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+DECLARE
+    v_current bigint;
+    v_closed  bigint;
+BEGIN
+    -- A close that a crash loses only repeats a range; whoever read its value commits later.
+    PERFORM set_config('synchronous_commit', 'off', true);
+    SELECT p."current_time" INTO v_current
+    FROM timer_pointer AS p
+    WHERE p.shard = p_shard AND p.epoch = p_epoch
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    v_closed := greatest(
+        wheel_closed_to_v1(p_shard), v_current, least(p_h, wheel_now_ms() + p_lookahead_ms)
+    );
+    PERFORM setval(to_regclass('timer_closed_to_' || p_shard), v_closed);
+    RETURN v_closed;
+END
+$$;
+
+CREATE FUNCTION public.wheel_closed_to_v1(p_shard smallint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_sequence regclass := to_regclass('timer_closed_to_' || p_shard);
+    v_closed   bigint;
+BEGIN
+    IF v_sequence IS NOT NULL THEN
+        v_closed := pg_sequence_last_value(v_sequence);
+    END IF;
+    IF v_closed IS NULL THEN
+        RAISE EXCEPTION 'shard % is not set up in this database; run wheel-timer migrate', p_shard
+            USING ERRCODE = 'WT003';
+    END IF;
+    RETURN v_closed;
+END
+$$;
+
+CREATE FUNCTION public.wheel_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_time bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, biz_type text)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_now        bigint := wheel_now_ms();
+    v_first      bigint := (greatest(p_after + 1, p_after_time)) / 1000;
+    v_last       bigint := p_to / 1000;
+    v_slot_first integer := v_first % 10000000;
+    v_slot_last  integer := v_last % 10000000;
+BEGIN
+    ASSERT v_last < v_first OR v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+    RETURN QUERY
+    SELECT d.task_id, d.start_time, d.biz_type
+    FROM generate_series(v_first, v_last) AS s(second)
+    CROSS JOIN LATERAL (
+        SELECT t.task_id, t.start_time, t.biz_type
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+            AND t.slot = CAST(s.second % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time > p_after
+            AND t.start_time BETWEEN s.second * 1000 AND least(s.second * 1000 + 999, p_to)
+            AND (t.start_time, t.task_id) > (p_after_time, p_after_id)
+            AND t.status = 0
+            AND (t.lease_until IS NULL OR t.lease_until <= v_now)
+            AND (t.next_at IS NULL OR t.next_at <= p_to)
+        ORDER BY t.slot, t.shard, t.start_time, t.task_id
+        LIMIT p_limit
+    ) AS d
+    LIMIT p_limit;
+END
+$$;
+
+CREATE FUNCTION public.wheel_fence_break_v1(p_shard smallint, p_older_than_ms bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_ended bigint;
+BEGIN
+    SELECT count(*) FILTER (WHERE pg_terminate_backend(l.pid)) INTO v_ended
+    FROM pg_locks AS l
+    JOIN pg_stat_activity AS a ON a.pid = l.pid
+    WHERE l.locktype = 'advisory'
+        AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+        AND l.classid = CAST('timer_pointer' AS regclass)
+        AND l.objid = CAST(p_shard AS integer)
+        AND l.objsubid = 2
+        AND l.granted
+        AND l.mode = 'ShareLock'
+        AND a.xact_start < clock_timestamp() - make_interval(secs => p_older_than_ms / 1000.0);
+    RETURN v_ended;
+END
+$$;
+
+CREATE FUNCTION public.wheel_fence_v1(p_shard smallint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the fence needs isolation level read committed'
+            USING ERRCODE = 'WT002';
+    END IF;
+    IF statement_timestamp() - transaction_timestamp() > interval '100 ms' THEN
+        RAISE EXCEPTION 'the fence is not for use inside an older transaction'
+            USING ERRCODE = 'WT002';
+    END IF;
+    PERFORM set_config('idle_in_transaction_session_timeout', '1000', true);
+    IF current_setting('synchronous_commit') IN ('off', 'local') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM pg_advisory_xact_lock_shared(wheel_lock_class('timer_pointer'), p_shard);
+    -- In a call of its own, after the lock: the value must be younger than the lock.
+    RETURN wheel_closed_to_v1(p_shard);
+END
+$$;
+
+CREATE FUNCTION public.wheel_lead_poll_v1(p_shard smallint, OUT locked boolean, OUT expired boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    SELECT p.lease_until <= wheel_now_ms() INTO expired
+    FROM timer_pointer AS p
+    WHERE p.shard = p_shard;
+    locked := pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard);
+END
+$$;
+
+CREATE FUNCTION public.wheel_lead_raise_v1(p_shard smallint, p_epoch bigint, p_seen bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+DECLARE
+    v_epoch bigint;
+BEGIN
+    UPDATE timer_pointer AS p
+    SET epoch = greatest(p.epoch, p_seen) + 1
+    WHERE p.shard = p_shard AND p.epoch = p_epoch
+    RETURNING p.epoch INTO v_epoch;
+    RETURN v_epoch;
+END
+$$;
+
+CREATE FUNCTION public.wheel_lead_renew_v1(p_shard smallint, p_epoch bigint, p_lease_ms bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+BEGIN
+    UPDATE timer_pointer AS p
+    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END
+    WHERE p.shard = p_shard AND p.epoch = p_epoch;
+    RETURN FOUND;
+END
+$$;
+
+CREATE FUNCTION public.wheel_lead_take_v1(p_shard smallint, p_leader text, p_lease_ms bigint, p_locked boolean) RETURNS TABLE(epoch bigint, "current_time" bigint, sweep_time bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+DECLARE
+    v_now bigint := wheel_now_ms();
+BEGIN
+    RETURN QUERY
+    UPDATE timer_pointer AS p
+    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms
+    WHERE p.shard = p_shard AND (p_locked OR p.lease_until <= v_now)
+    RETURNING p.epoch, p."current_time", p.sweep_time;
+END
+$$;
+
+CREATE FUNCTION public.wheel_lock_class(p_table regclass) RETURNS integer
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CAST(CAST(CAST(p_table AS oid) AS bigint)
+        - CASE WHEN CAST(CAST(p_table AS oid) AS bigint) > 2147483647 THEN 4294967296 ELSE 0 END
+        AS integer)
+$$;
+
+CREATE FUNCTION public.wheel_look_v1(p_shard smallint, p_after bigint, p_to bigint) RETURNS boolean
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    RETURN EXISTS (
+        SELECT FROM timer_requeue AS q
+        WHERE q.shard = p_shard AND q.due_at > p_after AND q.due_at <= p_to
+    ) OR EXISTS (
+        SELECT FROM wheel_due_v1(
+            p_shard, p_after, p_to, p_after, CAST('00000000-0000-0000-0000-000000000000' AS uuid), 1
+        )
+    );
+END
+$$;
+
+CREATE TABLE public.timer_task (
+    start_time bigint NOT NULL,
+    create_time bigint NOT NULL,
+    first_attempt_time bigint,
+    lease_until bigint,
+    next_at bigint,
+    finish_time bigint,
+    expire_at bigint,
+    started bigint,
+    published bigint,
+    moved_to bigint,
+    max_age bigint,
+    slot integer NOT NULL,
+    attempts integer DEFAULT 0 NOT NULL,
+    revision integer DEFAULT 1 NOT NULL,
+    duration integer,
+    shard smallint NOT NULL,
+    status smallint DEFAULT 0 NOT NULL,
+    failures smallint DEFAULT 0 NOT NULL,
+    life smallint DEFAULT 1 NOT NULL,
+    http_status smallint,
+    stop boolean DEFAULT false NOT NULL,
+    task_id uuid NOT NULL,
+    schedule_id uuid,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    biz_id text COLLATE pg_catalog."C",
+    content_type text,
+    last_error text,
+    traceparent text,
+    callback jsonb,
+    retry jsonb,
+    biz_data bytea,
+    CONSTRAINT timer_task_biz_id CHECK (((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 256))),
+    CONSTRAINT timer_task_counts CHECK (((attempts >= 0) AND (failures >= 0) AND (revision >= 1) AND (life >= 1) AND (shard >= 0))),
+    CONSTRAINT timer_task_slot CHECK ((slot = ((start_time / 1000) % (10000000)::bigint))),
+    CONSTRAINT timer_task_start_time CHECK (((start_time >= '946684800000'::bigint) AND (start_time <= '253402300799999'::bigint))),
+    CONSTRAINT timer_task_status CHECK (
+CASE status
+    WHEN 0 THEN ((finish_time IS NULL) AND (expire_at IS NULL) AND (moved_to IS NULL))
+    WHEN 4 THEN ((moved_to IS NOT NULL) AND (expire_at IS NULL) AND (lease_until IS NULL))
+    ELSE (((status >= 1) AND (status <= 3)) AND (finish_time IS NOT NULL) AND (expire_at IS NOT NULL) AND (lease_until IS NULL) AND (next_at IS NULL) AND (moved_to IS NULL))
+END)
+)
+PARTITION BY RANGE (slot);
+
+CREATE FUNCTION public.wheel_lookup_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[]) RETURNS SETOF public.timer_task
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.*
+    FROM unnest(p_task_ids, p_shards, p_start_times) AS r(task_id, shard, start_time)
+    CROSS JOIN LATERAL (
+        SELECT t.*
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = r.shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+        LIMIT 1
+    ) AS k;
+END
+$$;
+
+CREATE FUNCTION public.wheel_now_ms() RETURNS bigint
+    LANGUAGE plpgsql PARALLEL SAFE
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    RETURN wheel_now_us() / 1000;
+END
+$$;
+
+CREATE FUNCTION public.wheel_now_us() RETURNS bigint
+    LANGUAGE plpgsql PARALLEL SAFE
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_real  bigint := date_part('epoch', clock_timestamp()) * 1000000;
+    v_shown bigint;
+BEGIN
+    SELECT CASE WHEN c.frozen THEN c.shown_us ELSE c.shown_us + v_real - c.set_at_us END
+    INTO v_shown
+    FROM timer_clock AS c;
+    RETURN coalesce(v_shown, v_real);
+END
+$$;
+
+CREATE FUNCTION public.wheel_partition_v1(p_slot integer) RETURNS text
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
+$$;
+
+CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to bigint, p_task_ids uuid[], p_again bigint[], p_published boolean[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_closed  bigint;
+    v_changed integer := 0;
+    v_rows    integer;
+    v_ids     uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+
+    SELECT array_agg(l.task_id) INTO v_ids
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.task_id = ANY (p_task_ids) AND q.due_at <= p_to
+        ORDER BY q.task_id
+        FOR UPDATE
+    ) AS l;
+
+    DELETE FROM timer_requeue AS q
+    USING unnest(p_task_ids, p_again) AS r(task_id, again)
+    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NULL;
+    GET DIAGNOSTICS v_changed = ROW_COUNT;
+
+    UPDATE timer_requeue AS q
+    SET due_at = greatest(r.again, v_closed + 1),
+        reason = CASE WHEN r.published THEN 'published' ELSE q.reason END
+    FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
+    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NOT NULL;
+    GET DIAGNOSTICS v_rows = ROW_COUNT;
+
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_changed + v_rows;
+END
+$$;
+
+CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason,
+        t.status, t.lease_until, t.next_at
+    FROM (
+        SELECT r.task_id, r.start_time, r.due_at, r.biz_type, r.reason
+        FROM timer_requeue AS r
+        WHERE r.shard = p_shard
+            AND r.due_at > p_after
+            AND r.due_at <= p_to
+            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+        ORDER BY r.shard, r.due_at, r.task_id
+        LIMIT p_limit
+    ) AS q
+    LEFT JOIN LATERAL (
+        SELECT k.status, k.lease_until, k.next_at
+        FROM timer_task AS k
+        WHERE k.slot = CAST((q.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = q.start_time
+            AND k.task_id = q.task_id
+        LIMIT 1
+    ) AS t ON true;
+END
+$$;
+
+CREATE FUNCTION public.wheel_rescue_v1(p_shard smallint, p_epoch bigint) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_closed  bigint;
+    v_rescued integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    FROM (
+        SELECT r.task_id
+        FROM timer_requeue AS r
+        WHERE r.shard = p_shard
+            AND r.due_at <= (SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard)
+        ORDER BY r.task_id
+        LIMIT 1000
+        FOR UPDATE
+    ) AS l
+    WHERE q.task_id = l.task_id;
+    GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_rescued;
+END
+$$;
+
+CREATE FUNCTION public.wheel_settle_again_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_outcomes text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lookahead_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, biz_type text)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    v_closed     bigint;
+    v_now        bigint;
+    v_near_to    bigint;
+    v_settled    uuid[];
+    v_stopped    uuid[];
+    v_tids       tid[];
+    v_stops      boolean[];
+    v_outcomes   text[];
+    v_delays     bigint[];
+    v_retentions bigint[];
+    v_https      smallint[];
+    v_errors     text[];
+    v_started    bigint[];
+    v_durations  integer[];
+    v_published  bigint[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
+
+    SELECT coalesce(array_agg(k.task_id), '{}'),
+        coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
+        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(r.delay),
+        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
+        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_stopped, v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https,
+        v_errors, v_started, v_durations, v_published
+    FROM unnest(
+        p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
+        p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+    ) AS r(
+        task_id, start_time, outcome, attempt, revision, delay,
+        retention, http_status, error, started, duration, published
+    )
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS tid, t.task_id, t.stop
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+            AND t.status = 0
+            AND t.revision = r.revision
+            AND t.attempts = r.attempt
+            AND t.lease_until IS NOT NULL
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS k;
+
+    EXECUTE format(
+        'UPDATE %I AS t
+        SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
+            failures = t.failures + CASE WHEN l.outcome = ''retry'' THEN 1 ELSE 0 END,
+            lease_until = NULL,
+            next_at = CASE WHEN l.stop THEN NULL ELSE $11 + l.delay END,
+            finish_time = CASE WHEN l.stop THEN $11 END,
+            expire_at = CASE WHEN l.stop THEN $11 + l.retention END,
+            http_status = CASE WHEN l.started IS NULL THEN t.http_status ELSE l.http_status END,
+            last_error = CASE WHEN l.started IS NULL THEN t.last_error ELSE l.error END,
+            started = coalesce(l.started, t.started),
+            duration = CASE WHEN l.started IS NULL THEN t.duration ELSE l.duration END,
+            published = CASE WHEN l.started IS NULL THEN t.published ELSE l.published END
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS l(
+            tid, stop, outcome, delay, retention, http_status, error, started, duration, published
+        )
+        WHERE t.ctid = l.tid',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https, v_errors, v_started,
+        v_durations, v_published, v_now;
+
+    IF v_stopped <> '{}' THEN
+        DELETE FROM timer_requeue AS q
+        USING (
+            SELECT w.task_id FROM timer_requeue AS w
+            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
+        ) AS l
+        WHERE q.task_id = l.task_id;
+    END IF;
+
+    INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+    SELECT r.task_id, p_shard, r.start_time,
+        CASE
+            WHEN v_now + r.delay <= v_near_to THEN greatest(v_now + r.delay, v_closed) + 2000
+            ELSE v_now + r.delay
+        END,
+        r.biz_type,
+        CASE WHEN r.outcome = 'retry' THEN 'retry' ELSE 'release' END
+    FROM (
+        SELECT u.task_id, u.start_time, u.outcome, u.delay, t.biz_type
+        FROM unnest(p_task_ids, p_start_times, p_outcomes, p_delays)
+            AS u(task_id, start_time, outcome, delay)
+        CROSS JOIN LATERAL (
+            SELECT k.biz_type
+            FROM timer_task AS k
+            WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
+                AND k.shard = p_shard
+                AND k.start_time = u.start_time
+                AND k.task_id = u.task_id
+            LIMIT 1
+        ) AS t
+        WHERE u.task_id = ANY (v_settled) AND u.task_id <> ALL (v_stopped)
+    ) AS r
+    ORDER BY r.task_id
+    ON CONFLICT (task_id) DO UPDATE
+    SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+        reason = EXCLUDED.reason;
+
+    INSERT INTO timer_attempt (
+        task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
+        config_version, http_status, error_class, error, response_excerpt, remote_address, broker
+    )
+    SELECT r.task_id, r.attempt, t.life,
+        CASE
+            WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
+            WHEN r.task_id = ANY (v_stopped) THEN 'cancelled'
+            ELSE r.outcome
+        END,
+        r.due, r.published, r.started, r.duration, r.config_version, r.http_status,
+        CASE WHEN r.task_id = ANY (v_settled) THEN r.error_class ELSE 'superseded' END,
+        r.error, r.excerpt, r.address, r.broker
+    FROM unnest(
+        p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_http_statuses,
+        p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
+        p_addresses, p_brokers, p_config_versions
+    ) AS r(
+        task_id, start_time, outcome, attempt, revision, http_status,
+        error, error_class, excerpt, started, duration, due, published,
+        address, broker, config_version
+    )
+    CROSS JOIN LATERAL (
+        SELECT k.life, k.revision
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE r.outcome <> 'unstarted'
+        AND (r.task_id = ANY (v_settled) OR t.revision <> r.revision)
+    ON CONFLICT DO NOTHING;
+
+    RETURN QUERY
+    SELECT u.task_id, u.start_time, v_now + u.delay, t.biz_type
+    FROM unnest(p_task_ids, p_start_times, p_delays) AS u(task_id, start_time, delay)
+    CROSS JOIN LATERAL (
+        SELECT k.biz_type
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = p_shard
+            AND k.start_time = u.start_time
+            AND k.task_id = u.task_id
+        LIMIT 1
+    ) AS t
+    WHERE u.task_id = ANY (v_settled)
+        AND u.task_id <> ALL (v_stopped)
+        AND v_now + u.delay <= v_near_to;
+END
+$_$;
+
+CREATE FUNCTION public.wheel_settle_final_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_statuses smallint[], p_attempts integer[], p_revisions integer[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_now        bigint := wheel_now_ms();
+    v_settled    uuid[];
+    v_plain      boolean;
+    v_tids       tid[];
+    v_statuses   smallint[];
+    v_retentions bigint[];
+    v_https      smallint[];
+    v_errors     text[];
+    v_started    bigint[];
+    v_durations  integer[];
+    v_published  bigint[];
+BEGIN
+    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(r.status),
+        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
+        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
+        v_published
+    FROM unnest(
+        p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
+        p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
+    ) AS r(
+        task_id, shard, start_time, status, attempt, revision,
+        retention, http_status, error, started, duration, published
+    )
+    CROSS JOIN LATERAL (
+        SELECT t.ctid AS tid, t.task_id
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = r.shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+            AND t.status = 0
+            AND t.revision = r.revision
+            AND (r.status = 1 OR t.attempts = r.attempt AND t.lease_until IS NOT NULL)
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS k;
+
+    EXECUTE format(
+        'UPDATE %I AS t
+        SET status = l.status,
+            failures = t.failures
+                + CASE WHEN l.status = 2 AND l.started IS NOT NULL THEN 1 ELSE 0 END,
+            finish_time = $9,
+            expire_at = $9 + l.retention,
+            lease_until = NULL,
+            next_at = NULL,
+            http_status = l.http_status,
+            last_error = l.error,
+            started = l.started,
+            duration = l.duration,
+            published = l.published
+        FROM unnest($1, $2, $3, $4, $5, $6, $7, $8)
+            AS l(tid, status, retention, http_status, error, started, duration, published)
+        WHERE t.ctid = l.tid',
+        wheel_partition_v1(p_slot_lo)
+    ) USING v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
+        v_published, v_now;
+
+    PERFORM FROM timer_requeue AS q
+    WHERE q.task_id = ANY (v_settled)
+    ORDER BY q.task_id
+    FOR UPDATE;
+    IF FOUND THEN
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_settled);
+    END IF;
+
+    -- The common case ends here: all were successes, and all were ours to settle.
+    v_plain := cardinality(v_settled) = cardinality(p_task_ids)
+        AND NOT EXISTS (SELECT FROM unnest(p_statuses) AS s(status) WHERE s.status <> 1);
+    IF v_plain THEN
+        RETURN v_settled;
+    END IF;
+
+    INSERT INTO timer_dead (task_id, biz_type, finish_time, http_status)
+    SELECT t.task_id, t.biz_type, t.finish_time, t.http_status
+    FROM unnest(p_task_ids, p_shards, p_start_times, p_statuses)
+        AS r(task_id, shard, start_time, status)
+    CROSS JOIN LATERAL (
+        SELECT k.task_id, k.biz_type, k.finish_time, k.http_status
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = r.shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE r.status = 2 AND r.task_id = ANY (v_settled)
+    ON CONFLICT (task_id) DO NOTHING;
+
+    INSERT INTO timer_attempt (
+        task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
+        config_version, http_status, error_class, error, response_excerpt, remote_address, broker
+    )
+    SELECT r.task_id, r.attempt, t.life,
+        CASE
+            WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
+            WHEN r.status = 2 THEN 'failed'
+            ELSE 'cancelled'
+        END,
+        r.due, r.published, r.started, r.duration, r.config_version, r.http_status,
+        CASE WHEN r.task_id = ANY (v_settled) THEN r.error_class ELSE 'superseded' END,
+        r.error, r.excerpt, r.address, r.broker
+    FROM unnest(
+        p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions, p_http_statuses,
+        p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
+        p_addresses, p_brokers, p_config_versions
+    ) AS r(
+        task_id, shard, start_time, status, attempt, revision, http_status,
+        error, error_class, excerpt, started, duration, due, published,
+        address, broker, config_version
+    )
+    CROSS JOIN LATERAL (
+        SELECT k.life, k.revision
+        FROM timer_task AS k
+        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND k.shard = r.shard
+            AND k.start_time = r.start_time
+            AND k.task_id = r.task_id
+        LIMIT 1
+    ) AS t
+    WHERE (r.task_id = ANY (v_settled) AND r.status <> 1) OR t.revision <> r.revision
+    ON CONFLICT DO NOTHING;
+
+    RETURN v_settled;
+END
+$_$;
+
+CREATE FUNCTION public.wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_slot_first integer := p_first % 10000000;
+    v_slot_last  integer := p_last % 10000000;
+    v_slot       integer;
+BEGIN
+    ASSERT v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+    SELECT t.slot INTO v_slot
+    FROM timer_task AS t
+    WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+    ORDER BY t.slot
+    LIMIT 1;
+    RETURN p_first + (v_slot - v_slot_first);
+END
+$$;
+
+CREATE FUNCTION public.wheel_submit_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_biz_ids text[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_lookahead_ms bigint, OUT near integer[], OUT duplicate integer[], OUT existing uuid[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_closed  bigint;
+    v_now     bigint;
+    v_near_to bigint;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
+    IF cardinality(p_task_ids) > 1000 THEN
+        RAISE EXCEPTION 'a batch has at most 1000 tasks' USING ERRCODE = '22023';
+    END IF;
+
+    duplicate := '{}';
+    existing := '{}';
+    IF EXISTS (SELECT FROM unnest(p_biz_ids) AS b(biz_id) WHERE b.biz_id IS NOT NULL) THEN
+        INSERT INTO timer_key (biz_type, biz_id, task_id)
+        SELECT r.biz_type, r.biz_id, r.task_id
+        FROM unnest(p_task_ids, p_biz_types, p_biz_ids)
+            WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
+        WHERE r.biz_id IS NOT NULL
+        ORDER BY r.biz_type COLLATE "C", r.biz_id COLLATE "C", r.position
+        ON CONFLICT DO NOTHING;
+
+        SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}'),
+            coalesce(array_agg(k.task_id), '{}')
+        INTO duplicate, existing
+        FROM unnest(p_task_ids, p_biz_types, p_biz_ids)
+            WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
+        JOIN timer_key AS k ON k.biz_type = r.biz_type AND k.biz_id = r.biz_id
+        WHERE k.task_id <> r.task_id;
+    END IF;
+
+    INSERT INTO timer_task (
+        slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data, content_type,
+        callback, retry, max_age, traceparent
+    )
+    SELECT
+        (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
+        r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb), CAST(r.retry AS jsonb),
+        r.max_age, r.traceparent
+    FROM unnest(
+        p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
+        p_callbacks, p_retries, p_max_ages, p_traceparents
+    ) WITH ORDINALITY AS r(
+        task_id, start_time, biz_type, biz_id, biz_data, content_type,
+        callback, retry, max_age, traceparent, position
+    )
+    WHERE r.position <> ALL (duplicate)
+    ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
+    ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING;
+
+    SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
+    FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
+    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
+
+    IF near <> '{}' THEN
+        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT r.task_id, p_shard, r.start_time, greatest(r.start_time, v_now, v_closed) + 2000,
+            r.biz_type, 'near'
+        FROM unnest(p_task_ids, p_start_times, p_biz_types)
+            WITH ORDINALITY AS r(task_id, start_time, biz_type, position)
+        WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate)
+        ORDER BY r.task_id
+        ON CONFLICT (task_id) DO UPDATE SET due_at = EXCLUDED.due_at;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION public.wheel_sweep_v1(p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint, p_after_time bigint, p_after_id uuid, p_limit integer, OUT seen integer, OUT added integer, OUT last_time bigint, OUT last_id uuid, OUT swept_to bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed     bigint;
+    v_now        bigint;
+    v_first      bigint := (greatest(p_from + 1, p_after_time)) / 1000;
+    v_last       bigint := p_to / 1000;
+    v_slot_first integer := v_first % 10000000;
+    v_slot_last  integer := v_last % 10000000;
+    v_leased     integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    ASSERT v_last < v_first OR v_slot_first <= v_slot_last, 'the range runs over the ring''s end';
+
+    WITH page AS MATERIALIZED (
+        SELECT d.*
+        FROM generate_series(v_first, v_last) AS s(second)
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type, t.lease_until, t.next_at
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN v_slot_first AND v_slot_last
+                AND t.slot = CAST(s.second % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time > p_from
+                AND t.start_time BETWEEN s.second * 1000 AND least(s.second * 1000 + 999, p_to)
+                AND (t.start_time, t.task_id) > (p_after_time, p_after_id)
+                AND t.status = 0
+            ORDER BY t.slot, t.shard, t.start_time, t.task_id
+            LIMIT p_limit
+        ) AS d
+        LIMIT p_limit
+    ), inserted AS (
+        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT g.task_id, p_shard, g.start_time,
+            greatest(v_closed + 1, g.lease_until, g.next_at), g.biz_type, 'sweep'
+        FROM page AS g
+        ORDER BY g.task_id
+        ON CONFLICT (task_id) DO NOTHING
+        RETURNING timer_requeue.task_id
+    ), latest AS (
+        SELECT g.start_time, g.task_id
+        FROM page AS g
+        ORDER BY g.start_time DESC, g.task_id DESC
+        LIMIT 1
+    )
+    SELECT
+        (SELECT count(*) FROM page),
+        (SELECT count(*) FROM inserted AS i JOIN page AS g USING (task_id)
+            WHERE g.lease_until IS NULL OR g.lease_until <= v_now),
+        (SELECT e.start_time FROM latest AS e),
+        (SELECT e.task_id FROM latest AS e)
+    INTO seen, added, last_time, last_id;
+
+    UPDATE timer_pointer AS p
+    SET sweep_time = greatest(
+        p.sweep_time, least(
+            p."current_time", CASE WHEN seen < p_limit THEN p_to ELSE last_time - 1 END
+        )
+    )
+    WHERE p.shard = p_shard AND p.epoch = p_epoch
+    RETURNING p.sweep_time INTO swept_to;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+END
+$$;
+
+CREATE TABLE public.timer_attempt (
+    task_id uuid NOT NULL,
+    attempt integer NOT NULL,
+    life smallint NOT NULL,
+    outcome text NOT NULL COLLATE pg_catalog."C",
+    due_time bigint,
+    published_time bigint,
+    started_time bigint,
+    duration_ms integer,
+    config_version bigint,
+    http_status smallint,
+    error_class text COLLATE pg_catalog."C",
+    error text,
+    response_excerpt text,
+    remote_address text COLLATE pg_catalog."C",
+    broker text COLLATE pg_catalog."C",
+    CONSTRAINT timer_attempt_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'released'::text, 'failed'::text, 'cancelled'::text, 'lost'::text, 'superseded'::text])))
+);
+
+CREATE TABLE public.timer_biz (
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    config jsonb NOT NULL,
+    secrets jsonb DEFAULT '[]'::jsonb NOT NULL,
+    create_time bigint NOT NULL,
+    update_time bigint NOT NULL
+);
+
+CREATE SEQUENCE public.timer_biz_version
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE public.timer_clock (
+    one_row boolean DEFAULT true NOT NULL,
+    shown_us bigint NOT NULL,
+    set_at_us bigint NOT NULL,
+    frozen boolean DEFAULT false NOT NULL,
+    CONSTRAINT timer_clock_one_row_check CHECK (one_row)
+);
+
+CREATE SEQUENCE public.timer_closed_to_0
+    START WITH 0
+    INCREMENT BY 1
+    MINVALUE 0
+    NO MAXVALUE
+    CACHE 1;
+
+CREATE TABLE public.timer_dead (
+    task_id uuid NOT NULL,
+    finish_time bigint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    http_status smallint
+);
+
+CREATE TABLE public.timer_key (
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    biz_id text NOT NULL COLLATE pg_catalog."C",
+    task_id uuid NOT NULL
+);
+
+CREATE TABLE public.timer_meta (
+    one_row boolean DEFAULT true NOT NULL,
+    cluster_id uuid DEFAULT gen_random_uuid() NOT NULL,
+    shards smallint NOT NULL,
+    CONSTRAINT timer_meta_one_row_check CHECK (one_row),
+    CONSTRAINT timer_meta_shards_check CHECK (((shards >= 1) AND (shards <= 4096)))
+);
+
+CREATE TABLE public.timer_migration (
+    number integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    breaking boolean NOT NULL,
+    applied_at timestamp with time zone DEFAULT now() NOT NULL
+);
+
+CREATE TABLE public.timer_node (
+    node text NOT NULL COLLATE pg_catalog."C",
+    role text NOT NULL COLLATE pg_catalog."C",
+    version text NOT NULL,
+    started bigint NOT NULL,
+    heartbeat bigint NOT NULL,
+    CONSTRAINT timer_node_role_check CHECK ((role = ANY (ARRAY['daemon'::text, 'broker'::text])))
+);
+
+CREATE TABLE public.timer_pointer (
+    shard smallint NOT NULL,
+    "current_time" bigint NOT NULL,
+    sweep_time bigint NOT NULL,
+    reap_time bigint NOT NULL,
+    leader text,
+    epoch bigint DEFAULT 0 NOT NULL,
+    lease_until bigint DEFAULT 0 NOT NULL,
+    CONSTRAINT timer_pointer_order CHECK ((sweep_time <= "current_time")),
+    CONSTRAINT timer_pointer_shard_check CHECK (((shard >= 0) AND (shard <= 4095)))
+)
+WITH (fillfactor='10');
+
+CREATE TABLE public.timer_requeue (
+    task_id uuid NOT NULL,
+    due_at bigint NOT NULL,
+    start_time bigint NOT NULL,
+    shard smallint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    reason text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT timer_requeue_reason_check CHECK ((reason = ANY (ARRAY['near'::text, 'retry'::text, 'release'::text, 'sweep'::text, 'overflow'::text, 'run'::text, 'replay'::text, 'published'::text])))
+)
+WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE public.timer_task_00 (
+    start_time bigint CONSTRAINT timer_task_start_time_not_null NOT NULL,
+    create_time bigint CONSTRAINT timer_task_create_time_not_null NOT NULL,
+    first_attempt_time bigint,
+    lease_until bigint,
+    next_at bigint,
+    finish_time bigint,
+    expire_at bigint,
+    started bigint,
+    published bigint,
+    moved_to bigint,
+    max_age bigint,
+    slot integer CONSTRAINT timer_task_slot_not_null NOT NULL,
+    attempts integer DEFAULT 0 CONSTRAINT timer_task_attempts_not_null NOT NULL,
+    revision integer DEFAULT 1 CONSTRAINT timer_task_revision_not_null NOT NULL,
+    duration integer,
+    shard smallint CONSTRAINT timer_task_shard_not_null NOT NULL,
+    status smallint DEFAULT 0 CONSTRAINT timer_task_status_not_null NOT NULL,
+    failures smallint DEFAULT 0 CONSTRAINT timer_task_failures_not_null NOT NULL,
+    life smallint DEFAULT 1 CONSTRAINT timer_task_life_not_null NOT NULL,
+    http_status smallint,
+    stop boolean DEFAULT false CONSTRAINT timer_task_stop_not_null NOT NULL,
+    task_id uuid CONSTRAINT timer_task_task_id_not_null NOT NULL,
+    schedule_id uuid,
+    biz_type text CONSTRAINT timer_task_biz_type_not_null NOT NULL COLLATE pg_catalog."C",
+    biz_id text COLLATE pg_catalog."C",
+    content_type text,
+    last_error text,
+    traceparent text,
+    callback jsonb,
+    retry jsonb,
+    biz_data bytea,
+    CONSTRAINT timer_task_biz_id CHECK (((octet_length(biz_id) >= 1) AND (octet_length(biz_id) <= 256))),
+    CONSTRAINT timer_task_counts CHECK (((attempts >= 0) AND (failures >= 0) AND (revision >= 1) AND (life >= 1) AND (shard >= 0))),
+    CONSTRAINT timer_task_slot CHECK ((slot = ((start_time / 1000) % (10000000)::bigint))),
+    CONSTRAINT timer_task_start_time CHECK (((start_time >= '946684800000'::bigint) AND (start_time <= '253402300799999'::bigint))),
+    CONSTRAINT timer_task_status CHECK (
+CASE status
+    WHEN 0 THEN ((finish_time IS NULL) AND (expire_at IS NULL) AND (moved_to IS NULL))
+    WHEN 4 THEN ((moved_to IS NOT NULL) AND (expire_at IS NULL) AND (lease_until IS NULL))
+    ELSE (((status >= 1) AND (status <= 3)) AND (finish_time IS NOT NULL) AND (expire_at IS NOT NULL) AND (lease_until IS NULL) AND (next_at IS NULL) AND (moved_to IS NULL))
+END)
+)
+WITH (fillfactor='70');
+
+ALTER TABLE ONLY public.timer_task ATTACH PARTITION public.timer_task_00 FOR VALUES FROM (0) TO (100000);
+
+ALTER TABLE ONLY public.timer_attempt
+    ADD CONSTRAINT timer_attempt_pkey PRIMARY KEY (task_id, attempt);
+
+ALTER TABLE ONLY public.timer_biz
+    ADD CONSTRAINT timer_biz_pkey PRIMARY KEY (biz_type);
+
+ALTER TABLE ONLY public.timer_biz
+    ADD CONSTRAINT timer_biz_version_key UNIQUE (version);
+
+ALTER TABLE ONLY public.timer_clock
+    ADD CONSTRAINT timer_clock_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY public.timer_dead
+    ADD CONSTRAINT timer_dead_pkey PRIMARY KEY (task_id);
+
+ALTER TABLE ONLY public.timer_key
+    ADD CONSTRAINT timer_key_pkey PRIMARY KEY (biz_type, biz_id);
+
+ALTER TABLE ONLY public.timer_meta
+    ADD CONSTRAINT timer_meta_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY public.timer_migration
+    ADD CONSTRAINT timer_migration_pkey PRIMARY KEY (number);
+
+ALTER TABLE ONLY public.timer_node
+    ADD CONSTRAINT timer_node_pkey PRIMARY KEY (node);
+
+ALTER TABLE ONLY public.timer_pointer
+    ADD CONSTRAINT timer_pointer_pkey PRIMARY KEY (shard);
+
+ALTER TABLE ONLY public.timer_requeue
+    ADD CONSTRAINT timer_requeue_pkey PRIMARY KEY (task_id);
+
+ALTER TABLE ONLY public.timer_task
+    ADD CONSTRAINT timer_task_pkey PRIMARY KEY (slot, shard, start_time, task_id);
+
+ALTER TABLE ONLY public.timer_task_00
+    ADD CONSTRAINT timer_task_00_pkey PRIMARY KEY (slot, shard, start_time, task_id);
+
+CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time);
+
+CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
+
+ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;
