@@ -3,7 +3,7 @@ Who leads a shard.
 
 Authority: the pointer row. Whoever wrote its `epoch` leads, until somebody writes a higher one;
 every write of a hand carries its epoch and is refused under any other (Postgres: `where epoch =
-mine`; Redis: the publish script). The lease says when a leader that cannot be heard may be replaced,
+mine`; Redis: the publish script). The lease says when a leader that cannot be heard is replaced,
 the advisory lock only makes replacing a dead one fast. Neither is trusted for safety.
 
     lease     LEASE_S from the start of a renewal, by the database's clock; renewed each third
@@ -110,9 +110,7 @@ class Leader:
             if not self._session.is_open:
                 self.step_down("its lock session was cut")
                 return
-            if not await store.renew(
-                self._session, self.shard, self.epoch, round(LEASE_S * 1000)
-            ):
+            if not await store.renew(self._session, self.shard, self.epoch, round(LEASE_S * 1000)):
                 self.step_down("another epoch leads")
                 return
             self._trust(start_s)

@@ -91,7 +91,8 @@ class SweepHand:
                 added += page.added
                 if page.seen < PAGE_ROWS:
                     break
-                assert page.last_time_ms is not None and page.last_id is not None
+                assert page.last_time_ms is not None
+                assert page.last_id is not None
                 key_ms, key_id = page.last_time_ms, page.last_id
         # The stretch of empty slots behind the last window: nothing to read, only to pass.
         await sweep(

@@ -9,7 +9,8 @@ once, and nowhere else.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import psycopg
@@ -178,14 +179,9 @@ class Database:
     async def _connect(self) -> AsyncConnection[Any]:
         return await AsyncConnection.connect(self._conninfo, autocommit=True)
 
-    async def fetch(
-        self,
-        name: str,
-        params: Mapping[str, Any] | None = None,
-        *,
-        timeout_s: float = STATEMENT_TIMEOUT_S,
-    ) -> Rows:
-        """All rows of the named query. Raises only errors of `wheel_timer.errors`."""
+    @asynccontextmanager
+    async def _lend(self) -> AsyncIterator[AsyncConnection[Any]]:
+        """A connection of the pool. One that broke off in the middle does not serve again."""
         try:
             connection = await self._engine.connect()
         except (psycopg.Error, SQLAlchemyError, OSError) as error:
@@ -195,14 +191,41 @@ class Database:
             raw = (await connection.get_raw_connection()).driver_connection
             assert isinstance(raw, AsyncConnection)
             try:
-                return await run(raw, name, params, timeout_s)
+                yield raw
             except BaseException:
-                # What broke off in the middle must not serve the next caller.
-                if raw.broken or raw.info.transaction_status != TransactionStatus.IDLE:
+                if raw.closed:
+                    # A server that went took the idle connections with it: none of them is tried.
+                    await connection.invalidate()
+                    await self._engine.dispose()
+                elif raw.info.transaction_status != TransactionStatus.IDLE:
                     await connection.invalidate()
                 raise
         finally:
             await connection.close()
+
+    async def fetch(
+        self,
+        name: str,
+        params: Mapping[str, Any] | None = None,
+        *,
+        timeout_s: float = STATEMENT_TIMEOUT_S,
+    ) -> Rows:
+        """All rows of the named query. Raises only errors of `wheel_timer.errors`."""
+        async with self._lend() as raw:
+            return await run(raw, name, params, timeout_s)
+
+    async def read(self, statement: str, *, timeout_s: float) -> tuple[list[str], Rows]:
+        """Column names and rows of a text of ours that is no named query: an audit."""
+        async with self._lend() as raw:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    cursor = await raw.execute(statement.encode())
+                    columns = [column.name for column in cursor.description or ()]
+                    return columns, await cursor.fetchall()
+            except TimeoutError as error:
+                raise DatabaseUnavailable(f"no reply within {timeout_s:g} s") from error
+            except psycopg.Error as error:
+                raise translate(error) from error
 
     async def fetch_one(
         self,

@@ -283,9 +283,7 @@ class EventCenter:
             return
         async with self._redis.pipeline(transaction=False) as pipe:
             for lane, ids in by_lane.items():
-                await self._acknowledge(
-                    keys=[self.lane_key(lane)], args=[GROUP, *ids], client=pipe
-                )
+                await self._acknowledge(keys=[self.lane_key(lane)], args=[GROUP, *ids], client=pipe)
             await self._run(pipe.execute())
 
     async def hand_back(self, refs: Iterable[Ref]) -> None:
@@ -298,9 +296,7 @@ class EventCenter:
             return
         async with self._redis.pipeline(transaction=False) as pipe:
             for lane, pairs in by_lane.items():
-                await self._hand_back(
-                    keys=[self.lane_key(lane)], args=[GROUP, *pairs], client=pipe
-                )
+                await self._hand_back(keys=[self.lane_key(lane)], args=[GROUP, *pairs], client=pipe)
             await self._run(pipe.execute())
 
     async def heartbeat(self) -> tuple[int, list[str]]:

@@ -6,8 +6,9 @@ the end, one a thing that happens.
 
 Every process writes files into the directory PROMETHEUS_MULTIPROC_DIR, and any of them answers
 /metrics with the sum over all: so no scrape goes down because another worker answered it, and what
-a dead worker had counted stays counted. Whoever starts processes sets the variable, and calls
-`forget_gauges` when one dies. A process on its own makes itself a directory.
+a dead worker had counted stays counted. Whoever starts processes sets the variable, and tells
+prometheus_client (`mark_process_dead`) when one dies, so that its gauges are forgotten. A process
+on its own makes itself a directory.
 
 Beyond METRICS_BIZ_TYPES the label biz_type is `other`.
 """
@@ -249,8 +250,3 @@ def scrape() -> bytes:
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)
     return generate_latest(registry)
-
-
-def forget_gauges(pid: int) -> None:
-    """A process has died: what it was doing is over, what it counted stays."""
-    multiprocess.mark_process_dead(pid)

@@ -70,10 +70,10 @@ def run(main: Callable[[Settings, Stop], Awaitable[None]]) -> None:
         metrics.set_up(settings.metrics_biz_types)
         uvloop.run(_run(main, settings))
     except (StartRefused, SchemaMismatch) as error:
-        print(f"wheel-timer: {error}", file=sys.stderr)
+        sys.stderr.write(f"wheel-timer: {error}\n")
         sys.exit(EXIT_REFUSED)
     except Unavailable as error:
-        print(f"wheel-timer: {error}", file=sys.stderr)
+        sys.stderr.write(f"wheel-timer: {error}\n")
         sys.exit(EXIT_UNAVAILABLE)
     sys.exit(0)
 

@@ -172,7 +172,7 @@ def _set_up_shards(connection: psycopg.Connection[Any], shards: int) -> None:
                 [shard],
             )
             connection.execute(
-                "SELECT setval(%s::regclass, p.\"current_time\") FROM timer_pointer AS p"
+                'SELECT setval(%s::regclass, p."current_time") FROM timer_pointer AS p'
                 " WHERE p.shard = %s",
                 [f"timer_closed_to_{shard}", shard],
             )

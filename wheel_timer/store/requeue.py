@@ -59,9 +59,7 @@ async def requeued(db: Database, shard: int, window: Window) -> AsyncIterator[li
         key_id, key_ms = page[-1].task_id, page[-1].due_at_ms
 
 
-async def rearm(
-    db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence[Again]
-) -> int:
+async def rearm(db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence[Again]) -> int:
     """
     Give a page its next moments, where due_at is not later than to_ms still. Returns how many.
 
