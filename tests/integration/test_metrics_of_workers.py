@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from prometheus_client.multiprocess import mark_process_dead
 
 WORKER = """
 import sys
@@ -18,7 +19,6 @@ for line in sys.stdin:
     match line.split():
         case ["submit", count]: metrics.tasks_submitted("orders", int(count))
         case ["call", count]: metrics.lane_inflight("orders", int(count))
-        case ["forget", pid]: metrics.forget_gauges(int(pid))
         case ["scrape"]: print(metrics.scrape().decode())
     print("done", flush=True)
 """
@@ -73,7 +73,7 @@ IN_FLIGHT = 'wheel_timer_lane_inflight{biz_type="orders"}'
 
 
 def test_any_worker_answers_for_all_and_a_dead_one_stays_counted(
-    new_worker: Callable[[], Worker],
+    new_worker: Callable[[], Worker], tmp_path: Path
 ) -> None:
     first, second = new_worker(), new_worker()
     first.tell("submit 3")
@@ -83,7 +83,7 @@ def test_any_worker_answers_for_all_and_a_dead_one_stays_counted(
     assert [worker.tell("scrape")[SUBMITTED] for worker in (first, second)] == [7, 7]
     assert second.tell("scrape")[IN_FLIGHT] == 7
     first.kill()
-    second.tell(f"forget {first.process.pid}")
+    mark_process_dead(first.process.pid, str(tmp_path))
     third = new_worker()
     third.tell("submit 1")
     samples = second.tell("scrape")

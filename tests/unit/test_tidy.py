@@ -205,6 +205,35 @@ def test_what_the_projects_require_is_what_the_lock_pins() -> None:
     assert sorted(names - pinned) == []
 
 
+def test_every_module_of_wheel_timer_is_the_clients_or_the_servers() -> None:
+    """One that is in neither list ships in the client without anybody having looked."""
+    project = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())["tool"]
+    targets = project["hatch"]["build"]["targets"]
+    servers = {name.removesuffix(".py") for name in targets["wheel"]["exclude"]}
+    assert targets["sdist"]["exclude"] == targets["wheel"]["exclude"]
+    (contract,) = (
+        contract
+        for contract in project["importlinter"]["contracts"]
+        if contract["name"] == "What ships in the client needs nothing of the server"
+    )
+    assert servers - {"wheel_timer/lua"} <= {
+        name.replace(".", "/") for name in contract["forbidden_modules"]
+    }
+    clients = {name.replace(".", "/") for name in contract["source_modules"]}
+    modules = {
+        path.relative_to(CHECKOUT).with_suffix("").as_posix()
+        for path in tracked(".py")
+        if path.relative_to(CHECKOUT).parts[0] == "wheel_timer"
+    }
+    unknown = {
+        module
+        for module in modules - clients - servers - {"wheel_timer/__init__"}
+        if not module.startswith("wheel_timer/cli/")
+        if not any(module.startswith(f"{package}/") for package in servers)
+    }
+    assert unknown == set()
+
+
 def test_the_two_distributions_have_one_licence() -> None:
     own = (CHECKOUT / "LICENSE").read_text()
     assert (CHECKOUT / "packaging" / "server" / "LICENSE").read_text() == own
