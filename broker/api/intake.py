@@ -17,11 +17,12 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 
 from broker.api.decoding import NESTING_MAX, decode
+from broker.api.problems import PayloadTooLarge
 from broker.api.times import START_TIME_MS_MAX, BadTime, parse_delay, parse_start_time
 from broker.submission import Submission
 from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, MaxAgeS, RetryIn, check_retry, is_biz_type
 from wheel_timer.callback import Callback, check_headers, check_url
-from wheel_timer.errors import FieldError, InvalidTask, TooLarge
+from wheel_timer.errors import FieldError, InvalidTask
 
 BIZ_ID_BYTES_MAX: Final = 256
 CONTENT_TYPE_CHARACTERS_MAX: Final = 255
@@ -63,14 +64,14 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
         Meta(
             description="when to call: epoch seconds (a fraction is rounded up to the ms) or "
             "RFC 3339 with an offset; 2000-01-01 to the year 9999",
-            extra_json_schema={"type": ["number", "string"], "examples": _TIME_EXAMPLES},
+            extra_json_schema={"type": ["number", "string", "null"], "examples": _TIME_EXAMPLES},
         ),
     ] = UNSET
     delay: Annotated[
         Raw | UnsetType,
         Meta(
             description="seconds from the insert, by the database's clock; 0 for now",
-            extra_json_schema={"type": "number", "minimum": 0, "examples": [1800]},
+            extra_json_schema={"type": ["number", "null"], "minimum": 0, "examples": [1800]},
         ),
     ] = UNSET
     biz_data: Annotated[
@@ -107,7 +108,7 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
         | None
     ) = None
     on_duplicate: Annotated[
-        Literal["keep", "reject"],
+        Literal["keep", "reject"] | None,
         Meta(description="what to do where the biz_id is taken"),
     ] = "keep"
 
@@ -117,15 +118,6 @@ _TASK: Final = msgspec.json.Decoder(TaskIn)
 
 class RefusedByBizType(InvalidTask):
     """The biz_type's configuration does not allow this task; a newer one may."""
-
-
-class PayloadTooLarge(TooLarge):
-    """biz_data beyond MAX_BODY; `errors` points at it."""
-
-    def __init__(self, size: int, body_bytes_max: int, pointer: str) -> None:
-        detail = f"{size} bytes; biz_data has at most {body_bytes_max} (MAX_BODY)"
-        super().__init__(detail)
-        self.errors = [FieldError(detail, pointer)]
 
 
 def decode_task(raw: bytes | Raw) -> TaskIn:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Any, Final
 
 from msgspec import Meta, Struct
@@ -122,6 +123,7 @@ class _Upload:
                 rest = [last]
                 rest_bytes = len(last)
             if rest_bytes > line_bytes_max:
+                await self._send()
                 raise TooLarge(f"a line has at most {line_bytes_max} bytes (MAX_REQUEST)")
             # A slow client's lines do not wait for company while the database has nothing to do.
             if self._lines and len(self._parts) < PARTS_MAX:
@@ -135,17 +137,16 @@ class _Upload:
         self.out.committed_lines = self.out.lines
 
     async def settle_all(self) -> None:
-        """Wait for what is on its way, after an error: nothing of it goes on behind the answer."""
-        while self._parts:
-            try:
+        """After an error: count what was on its way, and let nothing go on behind the answer."""
+        with suppress(WheelTimerError):
+            while self._parts:
                 await self._settle_first()
-            except WheelTimerError:
-                # The first error is the answer; what comes after it does not count as committed.
-                await asyncio.gather(
-                    *(part.outcomes for part in self._parts if part.outcomes is not None),
-                    return_exceptions=True,
-                )
-                self._parts.clear()
+
+    async def _wait_for_all(self) -> None:
+        """A part broke: what was sent after it may be there or not, and counts for nothing."""
+        going = [part.outcomes for part in self._parts if part.outcomes is not None]
+        await asyncio.gather(*going, return_exceptions=True)
+        self._parts.clear()
 
     def _add(self, line: bytes) -> None:
         self.out.lines += 1
@@ -172,11 +173,16 @@ class _Upload:
         """Count the oldest part's outcomes. Raises the first that is no outcome at all."""
         part = self._parts.popleft()
         assert part.outcomes is not None
-        stored = iter(await part.outcomes)
+        try:
+            stored = iter(await part.outcomes)
+        except WheelTimerError:
+            await self._wait_for_all()
+            raise
         now_ms = self._context.clock.now_ms()
         for number, read in zip(part.numbers, part.reads, strict=True):
             found = next(stored) if isinstance(read, Submission) else read
             if isinstance(found, Unavailable | Overloaded):
+                await self._wait_for_all()
                 raise found
             if isinstance(found, Accepted):
                 self.out.accepted += 1

@@ -140,6 +140,15 @@ class Refused(Exception):
         self.problem = problem
 
 
+class PayloadTooLarge(TooLarge):
+    """biz_data beyond MAX_BODY; `errors` points at it."""
+
+    def __init__(self, size: int, body_bytes_max: int, pointer: str) -> None:
+        detail = f"{size} bytes; biz_data has at most {body_bytes_max} (MAX_BODY)"
+        super().__init__(detail)
+        self.errors = [FieldError(detail, pointer)]
+
+
 def invalid(detail: str, pointer: str = "#", *, status: int = 0) -> Refused:
     """The refusal of a request whose one fault is this."""
     return Refused(Problem("invalid-request", detail, status, [FieldError(detail, pointer)]))
@@ -158,6 +167,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem("invalid-request", detail, errors=error.errors)
         case BizTypeUnknown():
             return Problem("biz-type-unknown", text, errors=[FieldError(text, "#/biz_type")])
+        case PayloadTooLarge():
+            return Problem("too-large", text, errors=error.errors)
         case TooLarge():
             return Problem("too-large", text)
         case Unauthorized():

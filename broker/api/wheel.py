@@ -10,7 +10,6 @@ from redis.asyncio import Redis
 from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
-from wheel_timer.store.audit import run_audits
 
 from broker.api.batch import BATCH_TASKS_MAX
 from broker.api.biz import LIMIT_MAX
@@ -35,6 +34,7 @@ from wheel_timer.callback import (
     URL_CHARACTERS_MAX,
 )
 from wheel_timer.eventcenter import GROUP
+from wheel_timer.store.audit import run_audits
 from wheel_timer.store.wheel import Shard, shards
 
 EVENT_CENTER_S_MAX: Final = 2.0

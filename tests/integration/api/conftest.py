@@ -1,0 +1,95 @@
+"""The API over real servers, without a socket: every request goes through the whole app."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Any
+from uuid import uuid4
+
+import httpx
+import msgspec
+import pytest
+import pytest_asyncio
+
+from broker.api.app import build_app
+from broker.api.context import Context
+from broker.registry import Registry
+from broker.submitter import Submitter
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.ops import Health
+from wheel_timer.settings import Settings
+
+
+@pytest.fixture
+def settings(database_url: str, redis_url: str, redis_prefix: str) -> Settings:
+    """The defaults, on the test's servers."""
+    flags = {"database_url": database_url, "redis_url": redis_url, "redis_prefix": redis_prefix}
+    return Settings.load(flags, None, {})
+
+
+@pytest_asyncio.fixture
+async def event_center(settings: Settings) -> AsyncIterator[EventCenter]:
+    center = EventCenter(
+        settings.redis_url, prefix=settings.redis_prefix, consumer="test", cluster_id=uuid4()
+    )
+    yield center
+    await center.close()
+
+
+@pytest_asyncio.fixture
+async def context(
+    settings: Settings, db: Database, event_center: EventCenter
+) -> AsyncIterator[Context]:
+    """What broker/app.py builds for its API, less everything that runs by itself."""
+    clock = Clock(db)
+    await clock.measure()
+    registry = Registry(db)
+    await registry.load()
+    submitter = Submitter(db=db, event_center=event_center, clock=clock)
+
+    async def ready() -> tuple[bool, dict[str, Any]]:
+        return True, {}
+
+    yield Context(
+        settings=settings,
+        db=db,
+        clock=clock,
+        event_center=event_center,
+        registry=registry,
+        submitter=submitter,
+        health=Health(ready),
+    )
+    await submitter.stop()
+
+
+@pytest_asyncio.fixture
+async def client(context: Context) -> AsyncIterator[httpx.AsyncClient]:
+    """A client on this machine of a server without a key."""
+    async with client_of(context) as http:
+        yield http
+
+
+@pytest_asyncio.fixture
+async def orders(client: httpx.AsyncClient) -> str:
+    """A biz_type with a callback_url."""
+    body = {"callback_url": "http://127.0.0.1:9/callback", "allow_callback_override": True}
+    assert (await client.put("/v1/biz/orders", json=body)).status_code == 201
+    return "orders"
+
+
+def client_of(context: Context, **changed: Any) -> httpx.AsyncClient:
+    """A client of an app over the same parts, with some settings changed."""
+    settings = msgspec.structs.replace(context.settings, **changed)
+    own = Context(
+        settings=settings,
+        db=context.db,
+        clock=context.clock,
+        event_center=context.event_center,
+        registry=context.registry,
+        submitter=context.submitter,
+        health=context.health,
+    )
+    transport = httpx.ASGITransport(app=build_app(own))
+    return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080")
