@@ -170,8 +170,18 @@ def test_the_readme_claims_the_python_that_the_package_asks_for() -> None:
     server = tomllib.loads((CHECKOUT / "packaging/server/pyproject.toml").read_text())["project"]
     oldest = project["requires-python"].removeprefix(">=")
     assert server["requires-python"] == project["requires-python"]
-    claims = re.findall(r"Python (3\.\d+)\+", (CHECKOUT / "README.md").read_text())
+    claims = re.findall(r"Python (3\.\d+)", (CHECKOUT / "README.md").read_text())
     assert set(claims) == {oldest}
+
+
+def test_every_make_target_that_the_docs_name_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (CHECKOUT / "Makefile").read_text(), re.MULTILINE))
+    named = {
+        target
+        for path in tracked(".md")
+        for target in re.findall(r"(?:`|^|\n)make ([a-z-]+)", path.read_text())
+    }
+    assert sorted(named - targets) == []
 
 
 def test_the_changelog_knows_the_version() -> None:
