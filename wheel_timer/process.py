@@ -66,7 +66,7 @@ def run(main: Callable[[Settings, Stop], Awaitable[None]]) -> None:
     """Load the settings, run `main` under uvloop, exit. Never returns."""
     try:
         settings = Settings.load({}, None, os.environ)
-        log.set_up(settings.log_level, settings.log_format)
+        log.set_up(settings.log_level, settings.log_format, on_drop=metrics.log_lines_dropped)
         metrics.set_up(settings.metrics_biz_types)
         uvloop.run(_run(main, settings))
     except (StartRefused, SchemaMismatch) as error:
