@@ -2,11 +2,15 @@
 The due hand: closes moments one look-ahead in front of the clock, publishes what is due in them,
 moves current_time.
 
-A fenced tick:    close -> barrier -> read (current_time, closed_to] and publish -> the same for
+A fenced tick:    close -> barrier -> read (published, closed_to] and publish -> the same for
                   requeue rows, and re-arm them -> current_time = closed_to
 An unfenced tick: close -> barrier not passed -> publish what lies beyond the last unfenced tick.
                   It moves and re-arms nothing: a writer still inside the fence may commit a row
                   into the range, and the next fenced tick must read it again.
+
+A window longer than PAGES_AT_ONCE leaves a rest: it is read on beside the next ticks, in the time
+they leave, so that a million tasks of one second delay nobody else's. current_time stays before the
+first rest, though what lies behind it is published already.
 
 A crash between any two steps repeats the range; claims make that harmless. Idle, there is one look
 a second at what is due within two look-aheads, and one close a minute.
@@ -16,29 +20,39 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from daemon.barrier import Barrier
 from daemon.hand import Tick
 from daemon.leader import Leader
+from daemon.publisher import Publisher
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
-from wheel_timer.store.due import Window
-from wheel_timer.store.requeue import Again, Requeued, rearm, requeued, rescue
-from wheel_timer.task import Ref, Status
+from wheel_timer.store.due import Key, Window
+from wheel_timer.store.requeue import rescue
 
 log: Final = logging.getLogger(__name__)
 
 LOOK_EACH_S: Final = 1.0
 CLOSE_EACH_S: Final = 60.0
-# A range longer than this is published, and current_time moved, in pieces of it.
+# A longer range is published, and current_time moved, in pieces of this.
 STRIDE_MS: Final = 60_000
+# 10,000 rows: a tenth of a second of reading and publishing.
+PAGES_AT_ONCE: Final = 10
+
+
+class _Rest(NamedTuple):
+    """Pages still to come of a closed window. of_tasks: on the wheel, else requeue rows."""
+
+    of_tasks: bool
+    window: Window
+    key: Key
 
 
 class DueHand:
@@ -65,129 +79,139 @@ class DueHand:
         moved: Callable[[int], None],
     ) -> None:
         self._db = db
-        self._event_center = event_center
         self._clock = clock
         self._leader = leader
         self._barrier = Barrier(db, leader.shard)
+        self._publisher = Publisher(
+            db=db,
+            event_center=event_center,
+            clock=clock,
+            leader=leader,
+            visibility_ms=visibility_ms,
+        )
         self._lookahead_ms = lookahead_ms
-        self._visibility_ms = visibility_ms
         self._moved = moved
         self.current_ms = current_ms
+        # Published by fenced ticks, but for the rests; and by unfenced ones.
+        self._published_ms = current_ms
         self._unfenced_ms = current_ms
+        self._rests: deque[_Rest] = deque()
         self._closed_s: float | None = None
         self._rescued_s = time.monotonic()
 
     async def tick(self) -> Tick:
         """Look; if anything is due soon, or a minute has passed, close a moment and serve it."""
-        shard = self._leader.shard
+        began_s = time.monotonic()
         is_due = await store.look(
-            self._db, self._clock, shard, self.current_ms, self._horizon(2 * self._lookahead_ms)
+            self._db,
+            self._clock,
+            self._leader.shard,
+            self._published_ms,
+            self._horizon(2 * self._lookahead_ms),
         )
-        metrics.hand_lag(shard, self.name, (self._clock.now_ms() - self.current_ms) / 1000)
+        lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000
+        metrics.hand_lag(self._leader.shard, self.name, lag_s)
         if not self._clock.is_known():
             return Tick(0, LOOK_EACH_S)
-        now_s = time.monotonic()
         # A new leader closes before anything else.
-        if not (is_due or self._closed_s is None or now_s - self._closed_s >= CLOSE_EACH_S):
+        is_time = self._closed_s is None or began_s - self._closed_s >= CLOSE_EACH_S
+        if not (is_due or is_time or self._rests):
             return Tick(0, LOOK_EACH_S)
-        work = await self.serve()
-        if now_s - self._rescued_s >= CLOSE_EACH_S:
-            self._rescued_s = now_s
+        before = self._publisher.published
+        await self.serve()
+        next_s = self._lookahead_ms / 4000 if is_due or self._rests else LOOK_EACH_S
+        while self._rests and self._leader.is_leader and time.monotonic() < began_s + next_s:
+            await self.read_on()
+        if began_s - self._rescued_s >= CLOSE_EACH_S:
+            self._rescued_s = began_s
             await self._rescue()
-        return Tick(work, self._lookahead_ms / 4000 if is_due else LOOK_EACH_S)
+        return Tick(self._publisher.published - before, next_s)
 
     def _horizon(self, ahead_ms: int) -> int:
         return int(max(self._clock.now_ms(), self.current_ms)) + ahead_ms
 
-    async def serve(self) -> int:
-        """Close up to one look-ahead ahead, and publish what that has closed. Returns the rows."""
+    async def serve(self) -> None:
+        """Close up to one look-ahead ahead, and publish what that has closed."""
         leader = self._leader
         closed_ms = await store.close(
-            self._db, leader.shard, leader.epoch, self._horizon(self._lookahead_ms),
+            self._db,
+            leader.shard,
+            leader.epoch,
+            self._horizon(self._lookahead_ms),
             self._lookahead_ms,
-        )  # fmt: skip
+        )
         reached("due.closed")
         self._closed_s = time.monotonic()
         if not await self._barrier.passed():
             reached("due.unfenced")
-            after_ms = max(self.current_ms, self._unfenced_ms)
-            work = await self._publish(Window(after_ms, closed_ms), fenced=False)
+            after_ms = max(self._published_ms, self._unfenced_ms)
+            await self._publish(Window(after_ms, closed_ms), fenced=False)
             self._unfenced_ms = max(self._unfenced_ms, closed_ms)
-            return work
+            return
         reached("due.fenced")
-        work = 0
-        while self.current_ms < closed_ms:
-            to_ms = min(closed_ms, self.current_ms + STRIDE_MS)
-            if closed_ms - self.current_ms > 2 * STRIDE_MS:
-                to_ms = await self._next_stop(closed_ms)
-            work += await self._publish(Window(self.current_ms, to_ms), fenced=True)
-            await store.advance(self._db, leader.shard, leader.epoch, to_ms)
-            reached("due.advanced")
-            self.current_ms = to_ms
-            self._unfenced_ms = max(self._unfenced_ms, to_ms)
-            self._moved(to_ms)
-        return work
+        while self._published_ms < closed_ms:
+            to_ms = await self._next_stop(closed_ms)
+            await self._publish(Window(self._published_ms, to_ms), fenced=True)
+            self._published_ms = to_ms
+            await self._advance()
 
     async def _next_stop(self, closed_ms: int) -> int:
-        """After downtime: the end of the first stretch that holds anything, so that days of empty
-        slots are one step."""
-        async for window in store.windows(self._db, self.current_ms, closed_ms):
+        """The end of the next stride; after downtime, that of the first one that holds anything,
+        so that days of empty slots are one step."""
+        if closed_ms - self._published_ms <= 2 * STRIDE_MS:
+            return min(closed_ms, self._published_ms + STRIDE_MS)
+        async for window in store.windows(self._db, self._published_ms, closed_ms):
             return min(closed_ms, window.after_ms + STRIDE_MS)
         return closed_ms
 
-    async def _publish(self, span: Window, *, fenced: bool) -> int:
-        """Publish what is due in a span; if fenced, also re-arm its requeue rows."""
-        work = 0
+    async def _publish(self, span: Window, *, fenced: bool) -> None:
+        """Publish what is due in a span, on the wheel and as requeue rows."""
         async for window in store.windows(self._db, span.after_ms, span.to_ms):
-            async for page in store.due(self._db, self._leader.shard, window):
-                now_ms = int(self._clock.now_ms())
-                await self._send(
-                    [Ref(d.task_id, d.start_time_ms, d.start_time_ms, now_ms, d.biz_type)
-                     for d in page]
-                )  # fmt: skip
-                work += len(page)
-        async for rows in requeued(self._db, self._leader.shard, span):
-            work += len(rows)
-            await self._look_again(rows, span.to_ms, fenced=fenced)
-        return work
+            await self._pages(_Rest(True, window, Key.before(window)), fenced=fenced)
+        await self._pages(_Rest(False, span, Key.before(span)), fenced=fenced)
 
-    async def _look_again(self, rows: list[Requeued], to_ms: int, *, fenced: bool) -> None:
-        """One page of requeue rows: publish what is ready; re-arm or drop each (only if fenced)."""
-        now_ms = int(self._clock.now_ms())
-        refs: list[Ref] = []
-        agains: list[Again] = []
-        for row in rows:
-            if row.status != Status.PENDING:
-                agains.append(Again(row.task_id, None, False))
-                continue
-            moment_ms = max(row.start_time_ms, row.next_at_ms or 0)
-            waits_ms = max(moment_ms, row.lease_until_ms or 0)
-            if waits_ms > to_ms:
-                agains.append(Again(row.task_id, waits_ms, False))
-                continue
-            refs.append(Ref(row.task_id, row.start_time_ms, moment_ms, now_ms, row.biz_type))
-            agains.append(Again(row.task_id, now_ms + self._visibility_ms, True))
-        if refs:
-            await self._send(refs)
-        if fenced:
-            leader = self._leader
-            await rearm(self._db, leader.shard, leader.epoch, to_ms, agains)
-            reached("due.rearmed")
+    async def _pages(self, rest: _Rest, *, fenced: bool) -> None:
+        """So many pages of a window at once; of one that is not behind the clock (catch-up goes
+        in order), what is more becomes a rest. An unfenced tick leaves that to the next fenced."""
+        pages = 0
+        key: Key | None = rest.key
+        while key is not None:
+            if pages == PAGES_AT_ONCE and rest.window.to_ms > self._clock.now_ms():
+                if fenced:
+                    self._rests.append(rest._replace(key=key))
+                return
+            key = await self._page(rest._replace(key=key), fenced=fenced)
+            pages += 1
 
-    async def _send(self, refs: list[Ref]) -> None:
-        """Publish one page under our epoch."""
-        leader = self._leader
-        published = await self._event_center.publish(leader.shard, leader.epoch, refs)
-        if published.refused_by is not None:
-            await leader.outbid(published.refused_by)
-            published = await self._event_center.publish(leader.shard, leader.epoch, refs)
-            if published.refused_by is not None:
-                raise EventCenterUnavailable("another database publishes under the same prefix")
-        if published.missing:
-            log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
-        reached("due.published")
-        late_ms = self._clock.now_ms() - min(ref.moment_ms for ref in refs)
-        metrics.published(leader.shard, late_ms / 1000, len(refs))
+    async def _page(self, rest: _Rest, *, fenced: bool) -> Key | None:
+        if rest.of_tasks:
+            return await self._publisher.tasks(rest.window, rest.key)
+        return await self._publisher.requeued(rest.window, rest.key, fenced=fenced)
+
+    async def read_on(self) -> None:
+        """
+        One page of the oldest rest. Its window was closed and fenced when it was first read, and
+        nothing is written into such a one.
+        """
+        rest = self._rests[0]
+        key = await self._page(rest, fenced=True)
+        self._rests.popleft()
+        if key is not None:
+            self._rests.appendleft(rest._replace(key=key))
+        await self._advance()
+
+    async def _advance(self) -> None:
+        """Everything before the first rest was published."""
+        current_ms = min(
+            [self._published_ms, *(rest.key.time_ms - 1 for rest in self._rests)],
+        )
+        if current_ms <= self.current_ms:
+            return
+        await store.advance(self._db, self._leader.shard, self._leader.epoch, current_ms)
+        reached("due.advanced")
+        self.current_ms = current_ms
+        self._unfenced_ms = max(self._unfenced_ms, self._published_ms)
+        self._moved(current_ms)
 
     async def _rescue(self) -> None:
         """Requeue rows behind the hand: there are none, and one found is an alarm."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import AsyncIterator
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Self
 from uuid import UUID
 
 from wheel_timer.clock import Clock, Pulse
@@ -38,6 +38,18 @@ class Window(NamedTuple):
 
     after_ms: int
     to_ms: int
+
+
+class Key(NamedTuple):
+    """Where a page ended: the next one begins behind it."""
+
+    time_ms: int
+    task_id: UUID
+
+    @classmethod
+    def before(cls, window: Window) -> Self:
+        """The key of a window's first page."""
+        return cls(window.after_ms, NIL)
 
 
 async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: int) -> int:
@@ -121,27 +133,26 @@ async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Wind
         after_ms = window.to_ms
 
 
-async def due(db: Database, shard: int, window: Window) -> AsyncIterator[list[Due]]:
-    """Pending tasks of a window, in order of (start_time, task_id), PAGE_ROWS a page."""
-    key_ms, key_id = window.after_ms, NIL
-    while True:
-        rows = await db.fetch(
-            "due",
-            {
-                "shard": shard,
-                "after": window.after_ms,
-                "to": window.to_ms,
-                "key_time": key_ms,
-                "key_id": key_id,
-                "limit": PAGE_ROWS,
-            },
-        )
-        page = [Due._make(row) for row in rows]
-        if page:
-            # The statement's order follows from its plan; a page out of order would lose rows.
-            assert (key_ms, key_id) < (page[0].start_time_ms, page[0].task_id)
-            assert page[0].start_time_ms <= page[-1].start_time_ms <= window.to_ms
-            yield page
-        if len(page) < PAGE_ROWS:
-            return
-        key_id, key_ms = page[-1].task_id, page[-1].start_time_ms
+async def due_page(db: Database, shard: int, window: Window, key: Key) -> list[Due]:
+    """
+    Pending tasks of a window behind `key`, in order of (start_time, task_id).
+
+    At most PAGE_ROWS; fewer: the window is done.
+    """
+    rows = await db.fetch(
+        "due",
+        {
+            "shard": shard,
+            "after": window.after_ms,
+            "to": window.to_ms,
+            "key_time": key.time_ms,
+            "key_id": key.task_id,
+            "limit": PAGE_ROWS,
+        },
+    )
+    page = [Due._make(row) for row in rows]
+    if page:
+        # The statement's order follows from its plan; a page out of order would lose rows.
+        assert key < (page[0].start_time_ms, page[0].task_id)
+        assert page[0].start_time_ms <= page[-1].start_time_ms <= window.to_ms
+    return page

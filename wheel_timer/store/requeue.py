@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
-from wheel_timer.store.due import NIL, Window
-
-PAGE_ROWS: Final = 1000
+from wheel_timer.store.due import PAGE_ROWS, Key, Window
 
 
 class Requeued(NamedTuple):
@@ -36,27 +34,24 @@ class Again(NamedTuple):
     published: bool
 
 
-async def requeued(db: Database, shard: int, window: Window) -> AsyncIterator[list[Requeued]]:
-    """Rows with due_at in the window, in order of (due_at, task_id), PAGE_ROWS a page."""
-    key_ms, key_id = window.after_ms, NIL
-    while True:
-        rows = await db.fetch(
-            "requeue_due",
-            {
-                "shard": shard,
-                "after": window.after_ms,
-                "to": window.to_ms,
-                "key_due": key_ms,
-                "key_id": key_id,
-                "limit": PAGE_ROWS,
-            },
-        )
-        page = [Requeued._make(row) for row in rows]
-        if page:
-            yield page
-        if len(page) < PAGE_ROWS:
-            return
-        key_id, key_ms = page[-1].task_id, page[-1].due_at_ms
+async def requeue_page(db: Database, shard: int, window: Window, key: Key) -> list[Requeued]:
+    """
+    Rows with due_at in the window, behind `key`, in order of (due_at, task_id).
+
+    At most PAGE_ROWS; fewer: the window is done.
+    """
+    rows = await db.fetch(
+        "requeue_due",
+        {
+            "shard": shard,
+            "after": window.after_ms,
+            "to": window.to_ms,
+            "key_due": key.time_ms,
+            "key_id": key.task_id,
+            "limit": PAGE_ROWS,
+        },
+    )
+    return [Requeued._make(row) for row in rows]
 
 
 async def rearm(db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence[Again]) -> int:
