@@ -448,40 +448,44 @@ CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to big
     SET lock_timeout TO '5s'
     AS $$
 DECLARE
-    v_closed  bigint;
-    v_changed integer := 0;
-    v_rows    integer;
-    v_ids     uuid[];
+    v_closed    bigint;
+    v_dropped   integer;
+    v_moved     integer;
+    v_ids       uuid[];
+    v_again     bigint[];
+    v_published boolean[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id) INTO v_ids
+    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.published)
+    INTO v_ids, v_again, v_published
     FROM (
-        SELECT q.task_id
-        FROM timer_requeue AS q
-        WHERE q.task_id = ANY (p_task_ids) AND q.due_at <= p_to
+        SELECT q.task_id, r.again, r.published
+        FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
+        JOIN timer_requeue AS q ON q.task_id = r.task_id
+        WHERE q.due_at <= p_to
         ORDER BY q.task_id
-        FOR UPDATE
+        FOR UPDATE OF q
     ) AS l;
 
     DELETE FROM timer_requeue AS q
-    USING unnest(p_task_ids, p_again) AS r(task_id, again)
-    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NULL;
-    GET DIAGNOSTICS v_changed = ROW_COUNT;
+    USING unnest(v_ids, v_again) AS r(task_id, again)
+    WHERE q.task_id = r.task_id AND r.again IS NULL;
+    GET DIAGNOSTICS v_dropped = ROW_COUNT;
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
         reason = CASE WHEN r.published THEN 'published' ELSE q.reason END
-    FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
-    WHERE q.task_id = r.task_id AND q.task_id = ANY (v_ids) AND r.again IS NOT NULL;
-    GET DIAGNOSTICS v_rows = ROW_COUNT;
+    FROM unnest(v_ids, v_again, v_published) AS r(task_id, again, published)
+    WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
+    GET DIAGNOSTICS v_moved = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    RETURN v_changed + v_rows;
+    RETURN v_dropped + v_moved;
 END
 $$;
 
