@@ -11,8 +11,9 @@ SELECT
     'at start_time ' || t.start_time || ', slot ' || t.slot AS found
 FROM timer_task AS t
 WHERE t.status <> 4
-    AND t.start_time
-        <> CAST(CAST('x' || left(replace(CAST(t.task_id AS text), '-', ''), 12) AS bit(48)) AS bigint)
+    AND t.start_time <> CAST(
+        CAST('x' || left(replace(CAST(t.task_id AS text), '-', ''), 12) AS bit(48)) AS bigint
+    )
     AND NOT EXISTS (
         SELECT
         FROM timer_task AS h

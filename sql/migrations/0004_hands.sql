@@ -211,7 +211,9 @@ BEGIN
         SELECT r.task_id
         FROM timer_requeue AS r
         WHERE r.shard = p_shard
-            AND r.due_at <= (SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard)
+            AND r.due_at <= (
+                SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard
+            )
         ORDER BY r.task_id
         LIMIT 1000
         FOR UPDATE
