@@ -5,8 +5,8 @@
 -- bound them, so that a custom plan touches that partition only. Rows are first locked one by one
 -- through the primary key by a lateral look-up, then updated by their ctid, which the lock holds
 -- still. Both ways are forced: on a fresh hot slot, without statistics, the planner believes the
--- slot to be nearly empty and reads all of it for each row (990 us a row against 9, measured on 5,000
--- rows). So the update names its partition in its text: no condition on slot is left in it that
+-- slot to be nearly empty and reads all of it for each row (990 us a row against 9, measured on
+-- 5,000 rows). So the update names its partition in its text: no condition on slot is left in it that
 -- could call for the index, and a TID scan is all there is.
 
 -- The name of the partition that holds a slot.
@@ -120,15 +120,14 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
 
-    IF 'claimed' <> ANY (v_verdicts) THEN
-        RETURN QUERY
-        SELECT j.verdict, j.task_id, j.wait,
-            CAST(NULL AS bigint), CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS integer), CAST(NULL AS smallint), CAST(NULL AS integer),
-            CAST(NULL AS smallint), CAST(NULL AS boolean), CAST(NULL AS bigint), CAST(NULL AS bigint), CAST(NULL AS bytea), CAST(NULL AS text),
-            CAST(NULL AS text), CAST(NULL AS text), CAST(NULL AS bigint), CAST(NULL AS uuid), CAST(NULL AS text), CAST(NULL AS boolean)
+    -- The others, of which only these three columns are known.
+    FOR verdict, task_id, lease_until IN
+        SELECT j.verdict, j.task_id, j.wait
         FROM unnest(v_verdicts, v_ids, v_waits) AS j(verdict, task_id, wait)
-        WHERE j.verdict <> 'claimed';
-    END IF;
+        WHERE j.verdict <> 'claimed'
+    LOOP
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
 
@@ -136,8 +135,8 @@ $$;
 --
 -- In:  p_statuses 1, 2 or 3; p_retentions: ms the row is kept for. Texts are cleaned by the caller.
 -- A success needs status pending and its revision; the others their attempt too, with its lease: a
--- task changed or claimed since is not theirs to end, and a call sent again changes nothing. A result of an older revision leaves its attempt row only
--- (`superseded`).
+-- task changed or claimed since is not theirs to end, and a call sent again changes nothing. A
+-- result of an older revision leaves its attempt row only (`superseded`).
 -- Out: the task_ids that were settled here.
 -- Edges: pending -> finished | failed | cancelled. HOT. Locks: task rows in the order given,
 -- requeue rows by task_id.
@@ -326,6 +325,8 @@ DECLARE
     v_near_to    bigint;
     v_settled    uuid[];
     v_stopped    uuid[];
+    v_places     bigint[];
+    v_biz_types  text[];
     v_tids       tid[];
     v_stops      boolean[];
     v_outcomes   text[];
@@ -343,11 +344,12 @@ BEGIN
 
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
-        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(r.delay),
+        array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.tid), array_agg(k.stop),
+        array_agg(r.outcome), array_agg(r.delay),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_stopped, v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https,
-        v_errors, v_started, v_durations, v_published
+    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_delays,
+        v_retentions, v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
         p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
@@ -356,7 +358,7 @@ BEGIN
         retention, http_status, error, started, duration, published
     )
     CROSS JOIN LATERAL (
-        SELECT t.ctid AS tid, t.task_id, t.stop
+        SELECT t.ctid AS tid, t.task_id, t.stop, t.biz_type
         FROM timer_task AS t
         WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
             AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -409,22 +411,9 @@ BEGIN
         END,
         r.biz_type,
         CASE WHEN r.outcome = 'retry' THEN 'retry' ELSE 'release' END
-    FROM (
-        SELECT u.task_id, u.start_time, u.outcome, u.delay, t.biz_type
-        FROM unnest(p_task_ids, p_start_times, p_outcomes, p_delays)
-            AS u(task_id, start_time, outcome, delay)
-        CROSS JOIN LATERAL (
-            SELECT k.biz_type
-            FROM timer_task AS k
-            WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
-                AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
-                AND k.shard = p_shard
-                AND k.start_time = u.start_time
-                AND k.task_id = u.task_id
-            LIMIT 1
-        ) AS t
-        WHERE u.task_id = ANY (v_settled) AND u.task_id <> ALL (v_stopped)
-    ) AS r
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_outcomes, v_delays)
+        AS r(task_id, start_time, biz_type, stop, outcome, delay)
+    WHERE NOT r.stop
     ORDER BY r.task_id
     ON CONFLICT (task_id) DO UPDATE
     SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
@@ -467,21 +456,10 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY
-    SELECT u.task_id, u.start_time, v_now + u.delay, t.biz_type
-    FROM unnest(p_task_ids, p_start_times, p_delays) AS u(task_id, start_time, delay)
-    CROSS JOIN LATERAL (
-        SELECT k.biz_type
-        FROM timer_task AS k
-        WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
-            AND k.slot = CAST((u.start_time / 1000) % 10000000 AS integer)
-            AND k.shard = p_shard
-            AND k.start_time = u.start_time
-            AND k.task_id = u.task_id
-        LIMIT 1
-    ) AS t
-    WHERE u.task_id = ANY (v_settled)
-        AND u.task_id <> ALL (v_stopped)
-        AND v_now + u.delay <= v_near_to;
+    SELECT r.task_id, r.start_time, v_now + r.delay, r.biz_type
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_delays)
+        AS r(task_id, start_time, biz_type, stop, delay)
+    WHERE NOT r.stop AND v_now + r.delay <= v_near_to;
 END
 $$;
 
