@@ -331,8 +331,8 @@ class EventCenter:
     async def _take_from(self, lane: str, name: str) -> tuple[list[Ref], int]:
         key = self.lane_key(lane)
         try:
-            pending = await self._redis.execute_command(
-                "XPENDING", key, GROUP, "-", "+", PAGE_ENTRIES, name
+            pending = await self._redis.xpending_range(
+                key, GROUP, "-", "+", PAGE_ENTRIES, consumername=name
             )
             ids = [entry["message_id"] for entry in pending]
             if not ids:
