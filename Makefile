@@ -49,7 +49,7 @@ format: install ## put the format right, and what the rules can mend themselves
 	@$(RUN)ruff check --fix --quiet . || true
 	@$(RUN)ruff format --quiet .
 
-bench: install ## measure: drain rate, lateness, submits (ARGS="--only drain")
+bench: install ## measure drain rate, lateness, submits, idle cost (ARGS="drain far --strict")
 	@$(RUN)python -m tests.bench $(ARGS)
 
 schema: install ## write tests/schema.sql anew from the migrations

@@ -1,0 +1,114 @@
+"""After downtime: an hour with 10,000 timers due in it, and a day with none."""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from typing import Final
+
+from daemon.due import DueHand
+from daemon.leader import Leader
+from tests.bench import timers
+from tests.bench.drain import PER_S_MIN
+from tests.bench.figure import Row, at_least
+from tests.bench.product import Product
+from tests.bench.sink import Sink
+from tests.fix_clock import SET
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database, Session
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store import leader as store
+from wheel_timer.store.migrate import migrate
+
+TIMERS: Final = 10_000
+DOWN_S: Final = 3_600
+DAY_MS: Final = 86_400_000
+EMPTY_DAY_S_MAX: Final = 1.0
+LOOKAHEAD_MS: Final = 1_000
+VISIBILITY_MS: Final = 60_000
+TIMEOUT_S: Final = 60
+# A database schema beside the product's, with a wheel whose daemon we are.
+SCHEMA: Final = "empty_day"
+
+
+async def measure() -> list[Row]:
+    """Both in one product: the second on a wheel of its own."""
+    async with Sink() as sink, Product() as product:
+        await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
+        per_s, lag_ms = await _after_an_hour(product, sink)
+        empty_s = await _empty_day(product)
+    return [
+        at_least(
+            f"{TIMERS:,} timers due in an hour of downtime: caught up at",
+            PER_S_MIN,
+            per_s,
+            "/s",
+            first_ms=lag_ms,
+        ),
+        Row(
+            "  a day of empty slots",
+            f"{EMPTY_DAY_S_MAX:g} s",
+            f"{empty_s * 1000:,.0f} ms",
+            empty_s < EMPTY_DAY_S_MAX,
+            {"empty_day_s": empty_s},
+        ),
+    ]
+
+
+async def _after_an_hour(product: Product, sink: Sink) -> tuple[float, float]:
+    """
+    The daemon is stopped (SIGSTOP), the database's clock goes forward by an hour, the daemon goes
+    on. Returns callbacks a second from there to the last one, and ms to the first.
+    """
+    dice = random.Random(7)
+    now_ms = int(time.time() * 1000)
+    moments = [now_ms + 60_000 + dice.randrange(DOWN_S * 1000 - 60_000) for _ in range(TIMERS)]
+    await timers.send(product, timers.batches(moments))
+    daemon = product.daemon()
+    daemon.send_signal(signal.SIGSTOP)
+    try:
+        shown_us = int(time.time() * 1e6) + DOWN_S * 1_000_000
+        await product.sql(SET % {"shown_us": shown_us, "frozen": False})
+    finally:
+        daemon.send_signal(signal.SIGCONT)
+    back_ms = time.time() * 1000
+    come = await sink.wait(TIMERS, TIMEOUT_S)
+    arrivals = await sink.records()
+    assert come == len({arrival.task_id for arrival in arrivals}) == TIMERS, come
+    took_ms = arrivals[-1].arrival_ns / 1e6 - back_ms
+    return TIMERS / took_ms * 1000, arrivals[0].arrival_ns / 1e6 - back_ms
+
+
+async def _empty_day(product: Product) -> float:
+    """Seconds that a due hand takes which stands a day behind on an empty wheel."""
+    migrate(product.database_url, SCHEMA, 1)
+    db = Database(product.database_url, schema=SCHEMA, name="bench")
+    session = Session(product.database_url, schema=SCHEMA, name="bench lease")
+    clock = Clock(db)
+    await clock.measure()
+    event_center = EventCenter(
+        product.redis_url, prefix=SCHEMA, consumer="bench", cluster_id=await store.cluster_id(db)
+    )
+    leader = Leader(session, db, 0, "bench")
+    term = await leader.poll()
+    assert term is not None
+    hand = DueHand(
+        db=db,
+        event_center=event_center,
+        clock=clock,
+        leader=leader,
+        current_ms=int(clock.now_ms()) - DAY_MS,
+        lookahead_ms=LOOKAHEAD_MS,
+        visibility_ms=VISIBILITY_MS,
+        moved=lambda _: None,
+    )
+    began_s = time.perf_counter()
+    await hand.tick()
+    took_s = time.perf_counter() - began_s
+    assert hand.current_ms >= clock.now_ms(), "one tick is to catch up"
+    await leader.resign()
+    await session.close()
+    await event_center.close()
+    await db.close()
+    return took_s
