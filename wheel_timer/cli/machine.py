@@ -81,7 +81,7 @@ class Machine:
         Raises StartRefused with one line, DatabaseUnavailable.
         """
         self._directory.lock()
-        self._socket = listening_socket(self._plan.host, self._plan.port)
+        self._socket = listening_socket(self._plan.host, self._plan.port, self.settings)
         self._metrics = empty_directory(self._plan.data_dir.absolute() / "metrics")
         await self._start_servers(say)
         say("the schema")

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -97,8 +98,7 @@ def broker(
 
     $ wheel-timer broker --role api --host 0.0.0.0 --port 80
     """
-    _need_server()
-    settings = load_settings(config)
+    settings = _server_settings(config)
     arguments = [] if role is None else ["--role", role.value]
     if workers == 1:
         _become("broker", ["--host", host, "--port", str(port), *arguments], settings)
@@ -133,8 +133,7 @@ def daemon(
 
     $ wheel-timer daemon --ops-port 9081
     """
-    _need_server()
-    _become("daemon", ["--ops-port", str(ops_port)], load_settings(config))
+    _become("daemon", ["--ops-port", str(ops_port)], _server_settings(config))
 
 
 def database_url(settings: Settings) -> str:
@@ -148,10 +147,20 @@ def database_url(settings: Settings) -> str:
     return settings.database_url
 
 
-def _need_server() -> None:
+def _server_settings(config: Path | None) -> Settings:
+    """The settings, where the server is installed and they name a database and a Redis."""
     for module in ("broker", "daemon"):
         if importlib.util.find_spec(module) is None:
             raise ModuleNotFoundError(module, name=module)
+    settings = load_settings(config)
+    database_url(settings)
+    if not settings.redis_url:
+        raise Failure(
+            "this command needs a Redis",
+            USAGE,
+            hint="set WHEEL_TIMER_REDIS_URL, or REDIS_URL in the file of --config",
+        )
+    return settings
 
 
 def _become(module: str, arguments: list[str], settings: Settings) -> None:

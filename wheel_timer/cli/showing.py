@@ -42,7 +42,8 @@ LEAD_S: Final = 1.5  # from the last batch to the first timer, so that nothing i
 SUBMITS_PER_S: Final = 20_000  # what a slow machine takes in at least
 PATIENCE_S: Final = 20.0  # without any arrival, after the last was due: what is missing is missing
 SETTLE_S: Final = 5.0  # what the brokers get to write down what came of the last calls
-WATCH_S: Final = 0.05
+WATCH_S: Final = 0.1
+FRAMES_PER_S: Final = 4  # drawing takes some ms in which no arrival is noticed
 BIZ_TYPE: Final = "demo"
 
 
@@ -69,6 +70,7 @@ class Showing:
             TimeElapsedColumn(),
             TextColumn("{task.fields[note]}", style="dim"),
             console=err,
+            refresh_per_second=FRAMES_PER_S,
             disable=as_json or not err.is_terminal,
         )
 
@@ -100,7 +102,7 @@ class Showing:
         return 200, 0.0
 
     async def _start(self) -> Machine:
-        bar = self._progress.add_task("starting Postgres, Redis, daemon, brokers", total=1, note="")
+        bar = self._progress.add_task("starting everything", total=1, note="")
         port = await self._endpoint.start("127.0.0.1", 0)
         plan = Plan(
             host="127.0.0.1",

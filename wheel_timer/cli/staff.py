@@ -13,6 +13,7 @@ import os
 import shutil
 import socket
 from collections.abc import Sequence
+from ipaddress import ip_address
 from pathlib import Path
 from typing import IO, Final
 
@@ -95,17 +96,24 @@ class Staff:
         ]
 
 
-def listening_socket(host: str, port: int) -> socket.socket:
-    """Bound and listening. Raises StartRefused, one line, where that cannot be had."""
+def listening_socket(host: str, port: int, settings: Settings) -> socket.socket:
+    """
+    Bound and listening. Raises StartRefused, one line, where that cannot be had, or where strangers
+    could reach a server without a key: the workers would refuse that, too, but later.
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        listener = socket.create_server((host, port), family=family, backlog=BACKLOG)
     except OSError as error:
         if error.errno == errno.EADDRINUSE:
             raise StartRefused(
                 f"port {port} of {host} is taken: name another with --port (0 takes a free one)"
             ) from None
         raise StartRefused(f"cannot listen on {host}:{port}: {error.strerror}") from None
+    if not settings.admin_key and not ip_address(listener.getsockname()[0]).is_loopback:
+        listener.close()
+        raise StartRefused(f"{host} is not loopback: set ADMIN_KEY to serve others")
+    return listener
 
 
 def url_of(listener: socket.socket) -> str:

@@ -48,6 +48,8 @@ def as_view(tally: Tally, audits: Sequence[Audited]) -> RenderableType:
     if ordered:
         parts += [Text("How late they came", style="bold"), _percentiles(ordered), _bars(ordered)]
     parts += [Text(), *_checks(tally, audits), Text()]
+    if holds(tally, audits):
+        parts.append(Text("Next: wheel-timer up\n", style="dim"))
     return Padding(Group(*parts), (1, 0, 0, 2))
 
 

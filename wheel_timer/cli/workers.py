@@ -34,7 +34,7 @@ class Workers:
 
     async def run(self) -> int:
         """Start the workers and keep them. Raises StartRefused."""
-        self._socket = listening_socket(*self._address)
+        self._socket = listening_socket(*self._address, self._settings)
         staff = Staff(self._settings, self._metrics, self._http)
         workers = staff.brokers(self._socket, url_of(self._socket), self._count, self._arguments)
         await self._supervisor.start(workers)
