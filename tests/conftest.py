@@ -6,6 +6,9 @@ What every test may ask for: real servers, a database of its own, a clock, fault
     clock                            the database's clock              fix_clock.py
     postgres_proxy, redis_proxy      a network that fails              fix_proxy.py
     endpoint                         who is called back                fix_endpoint.py
+    sessions                         other sessions, and their waits   fix_sessions.py
+    hands, new_hands, lanes          a daemon, turned step by step     fix_hands.py
+    audits_hold                      nothing lost, nothing uncovered   fix_audits.py
 """
 
 from __future__ import annotations
@@ -15,12 +18,17 @@ from collections.abc import Iterator
 
 import pytest
 
+# Those that import others come after them: pytest wants to be the first to load each.
 pytest_plugins = [
-    "tests.fix_clock",
-    "tests.fix_endpoint",
     "tests.fix_postgres",
-    "tests.fix_proxy",
     "tests.fix_redis",
+    "tests.fix_clock",
+    "tests.fix_proxy",
+    "tests.fix_endpoint",
+    "tests.fix_sessions",
+    "tests.fix_audits",
+    "tests.fix_hands",
+    "tests.fix_delivery",
 ]
 
 
