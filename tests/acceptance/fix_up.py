@@ -35,7 +35,7 @@ def wheel_timer(
         text=True,
         check=False,
         timeout=90,
-        env=_environ(environ),
+        env=plain_environ(environ),
     )
 
 
@@ -57,7 +57,7 @@ class Up:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             text=True,
-            env=_environ(environ),
+            env=plain_environ(environ),
         )
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=[self._process.stdout], daemon=True)
@@ -142,6 +142,6 @@ def all_gone(processes: list[psutil.Process], timeout_s: float = GONE_S) -> bool
     return not [one for one in alive if one.is_running() and one.status() != "zombie"]
 
 
-def _environ(changes: Mapping[str, str] | None) -> dict[str, str]:
+def plain_environ(changes: Mapping[str, str] | None) -> dict[str, str]:
     plain = {"COLUMNS": "200", "NO_COLOR": "1", "PYTHONWARNINGS": ""}
     return {**os.environ, **plain, **(changes or {})}
