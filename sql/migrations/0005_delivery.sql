@@ -6,8 +6,8 @@
 -- through the primary key by a lateral look-up, then updated by their ctid, which the lock holds
 -- still. Both ways are forced: on a fresh hot slot, without statistics, the planner believes the
 -- slot to be nearly empty and reads all of it for each row (990 us a row against 9, measured on
--- 5,000 rows). So the update names its partition in its text: no condition on slot is left in it that
--- could call for the index, and a TID scan is all there is.
+-- 5,000 rows). So the update names its partition in its text: no condition on slot is left in it
+-- that could call for the index, and a TID scan is all there is.
 
 -- The name of the partition that holds a slot.
 CREATE FUNCTION wheel_partition_v1(p_slot integer) RETURNS text
