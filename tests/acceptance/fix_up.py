@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import queue
@@ -37,6 +38,13 @@ def wheel_timer(
         timeout=90,
         env=plain_environ(environ),
     )
+
+
+async def beside(
+    *arguments: str, environ: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    """The same, while this loop goes on: it may be serving the endpoint that is called back."""
+    return await asyncio.to_thread(wheel_timer, *arguments, environ=environ)
 
 
 class Up:

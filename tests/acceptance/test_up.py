@@ -5,28 +5,29 @@ from __future__ import annotations
 import re
 import signal
 import socket
+import subprocess
 import time
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.acceptance.fix_up import GONE_S, Up, all_gone, wheel_timer
+from tests.acceptance.fix_up import GONE_S, PROGRAM, Up, all_gone, beside, wheel_timer
 from tests.fix_endpoint import Endpoint
 
 ECHO = re.compile("←")
 
 
-def submit(up: Up, *arguments: str) -> str:
+async def submit(up: Up, *arguments: str) -> str:
     """The task_id that `wheel-timer submit` prints."""
-    done = wheel_timer("submit", "--url", up.url, *arguments)
+    done = await beside("submit", "--url", up.url, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
 
 async def test_a_timer_is_called_back_and_not_early(up: Up, endpoint: Endpoint) -> None:
     moment_s = time.time() + 1.2
-    task_id = submit(
+    task_id = await submit(
         up,
         *("--at", f"{moment_s:.3f}", "--callback", endpoint.url),
         *("--data", '{"order":  1017}'),
@@ -38,19 +39,21 @@ async def test_a_timer_is_called_back_and_not_early(up: Up, endpoint: Endpoint) 
     assert 0 <= late_ms < 1_000
 
 
-def test_the_curl_it_prints_shows_up_in_its_terminal(up: Up) -> None:
+async def test_the_curl_it_prints_shows_up_in_its_terminal(up: Up) -> None:
     curl = next(line for line in up.said if line.startswith("curl"))
     body = re.search("-d '(.*)'", curl)
     assert body is not None
     assert f"{up.url}/demo/echo" in curl
-    submit(up, "--in", "0", "--data", '{"hello": "wheel"}', "--callback", f"{up.url}/demo/echo")
+    await submit(
+        up, "--in", "0", "--data", '{"hello": "wheel"}', "--callback", f"{up.url}/demo/echo"
+    )
     assert "ms late" in up.wait_for_line(ECHO, 10)
     up.wait_for_line(re.compile("wheel-timer-start-time: 20"), 5)
     up.wait_for_line(re.compile("hello"), 5)
 
 
-def test_one_port_answers_for_all(up: Up) -> None:
-    submit(up, "--in", "1h", "--callback", f"{up.url}/demo/echo")
+async def test_one_port_answers_for_all(up: Up) -> None:
+    await submit(up, "--in", "1h", "--callback", f"{up.url}/demo/echo")
     assert up.get("/healthz")["status"] == "ok"
     assert up.get("/readyz")["status"] == "ready"
     for _ in range(20):
@@ -82,13 +85,13 @@ async def test_what_is_killed_is_started_again(up: Up, endpoint: Endpoint) -> No
     for process in (broker, daemon, redis):
         process.kill()
     up.wait_for_line(re.compile("broker . ended .signal SIGKILL"), 10)
-    submit(up, "--in", "1.5s", "--callback", endpoint.url)
+    await submit(up, "--in", "1.5s", "--callback", endpoint.url)
     await endpoint.wait_for(1, timeout_s=15)
     assert len(up.children("broker")) == 2
     assert len(up.children("daemon")) == 1
 
 
-def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: Path) -> None:
+async def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: Path) -> None:
     # A service named wheel-timer puts these into every pod of its namespace.
     kubernetes = {
         "WHEEL_TIMER_PORT": "tcp://10.0.0.1:8080",
@@ -97,7 +100,7 @@ def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: Path) -
     }
     with Up(tmp_path, "--brokers", "1", environ=kubernetes) as first:
         assert not [line for line in first.said if "warning" in line]
-        task_id = submit(first, "--in", "1h", "--callback", f"{first.url}/demo/echo")
+        task_id = await submit(first, "--in", "1h", "--callback", f"{first.url}/demo/echo")
         processes = first.processes()
         before = time.monotonic()
         first.interrupt()
@@ -120,7 +123,7 @@ def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: Path) -
 async def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, endpoint: Endpoint) -> None:
     endpoint.answer = endpoint.answer._replace(fault="silence")
     with Up(tmp_path, "--brokers", "1") as running:
-        submit(running, "--in", "0", "--callback", endpoint.url)
+        await submit(running, "--in", "0", "--callback", endpoint.url)
         await endpoint.wait_for(1)
         processes = running.processes()
         before = time.monotonic()
@@ -135,10 +138,6 @@ async def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, endpoint: Endpoint)
 @pytest.mark.parametrize("moment_s", [0.3, 1.5])
 def test_ctrl_c_during_the_start_leaves_nothing(tmp_path: Path, moment_s: float) -> None:
     """At whatever point of the start it comes."""
-    import subprocess
-
-    from tests.acceptance.fix_up import PROGRAM
-
     process = subprocess.Popen(
         [str(PROGRAM), "up", "--port", "0", "--data-dir", str(tmp_path)],
         stdout=subprocess.DEVNULL,
