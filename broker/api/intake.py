@@ -42,7 +42,7 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
     A task to be stored: `start_time` or `delay`, never both.
 
     A start_time in the past means now. Optional fields may be null, which is as if they were left
-    out; only a biz_data of null is a payload.
+    out; only a biz_data of null is a payload. Of a field that comes twice, the last counts.
     """
 
     biz_type: Annotated[

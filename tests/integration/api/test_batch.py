@@ -93,14 +93,15 @@ async def test_an_empty_batch_is_no_error(client: httpx.AsyncClient) -> None:
     assert answer.json()["lines"] == 0
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [(b"", 400), (b"{}", 422), (b'{"tasks":1}', 422), (b'{"tasks":[],"x":1}', 422), (b"[]", 422)],
-)
-async def test_what_is_no_batch_is_refused(
-    client: httpx.AsyncClient, content: bytes, status: int
-) -> None:
-    assert (await client.post("/v1/tasks/batch", content=content)).status_code == status
+async def test_what_is_no_batch_is_refused(client: httpx.AsyncClient) -> None:
+    for content, status in (
+        (b"", 400),
+        (b"{}", 422),
+        (b'{"tasks":1}', 422),
+        (b'{"tasks":[],"x":1}', 422),
+        (b"[]", 422),
+    ):
+        assert (await client.post("/v1/tasks/batch", content=content)).status_code == status
 
 
 async def test_an_idempotency_key_is_not_for_a_batch(client: httpx.AsyncClient) -> None:

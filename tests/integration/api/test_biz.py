@@ -101,9 +101,8 @@ async def test_a_stale_version_is_a_412(client: httpx.AsyncClient) -> None:
         assert answer.status_code == status
 
 
-@pytest.mark.parametrize(
-    ("name", "body", "pointer"),
-    [
+async def test_a_put_that_breaks_a_rule_is_refused(client: httpx.AsyncClient) -> None:
+    for name, body, pointer in (
         ("orders", {}, "#/callback_url"),
         ("orders", {"callback_url": "ftp://x"}, "#/callback_url"),
         ("orders", {"callback_url": URL, "rate_limit": 1}, "#/rate_limit"),
@@ -113,14 +112,10 @@ async def test_a_stale_version_is_a_412(client: httpx.AsyncClient) -> None:
         ("Orders", {"callback_url": URL}, "#/biz_type"),
         ("a%2Fb", {"callback_url": URL}, "#/biz_type"),
         ("a" * 65, {"callback_url": URL}, "#/biz_type"),
-    ],
-)
-async def test_a_put_that_breaks_a_rule_is_refused(
-    client: httpx.AsyncClient, name: str, body: dict[str, Any], pointer: str
-) -> None:
-    answer = await client.put(f"/v1/biz/{name}", json=body)
-    assert answer.status_code == 422
-    assert pointer in [error["pointer"] for error in answer.json()["errors"]]
+    ):
+        answer = await client.put(f"/v1/biz/{name}", json=body)
+        assert answer.status_code == 422
+        assert pointer in [error["pointer"] for error in answer.json()["errors"]]
 
 
 async def test_an_unknown_biz_type_is_a_404(client: httpx.AsyncClient) -> None:
@@ -145,9 +140,9 @@ async def test_the_list_comes_in_pages(client: httpx.AsyncClient) -> None:
     assert seen == names
 
 
-@pytest.mark.parametrize("query", ["limit=0", "limit=1001", "limit=x", "cursor=%C3%A4", "page=2"])
-async def test_a_list_refuses_what_it_does_not_know(client: httpx.AsyncClient, query: str) -> None:
-    assert (await client.get(f"/v1/biz?{query}")).status_code == 422
+async def test_a_list_refuses_what_it_does_not_know(client: httpx.AsyncClient) -> None:
+    for query in ("limit=0", "limit=1001", "limit=x", "cursor=%C3%A4", "page=2"):
+        assert (await client.get(f"/v1/biz?{query}")).status_code == 422
 
 
 async def test_writers_at_once_all_get_through_and_versions_grow_in_commit_order(

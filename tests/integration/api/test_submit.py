@@ -9,7 +9,6 @@ from uuid import UUID, uuid4
 
 import httpx
 import psycopg
-import pytest
 from redis.asyncio import Redis
 
 from broker.api.context import Context
@@ -267,17 +266,19 @@ async def test_a_refusal_looks_at_the_newest_configuration(
     assert (await client.post("/v1/tasks", json=body)).status_code == 201
 
 
-@pytest.mark.parametrize(
-    ("content", "status"),
-    [(b"", 400), (b"{", 400), (b"\xff", 400), (b"[]", 422), (b"[" * 100_000, 422), (b"{}", 422)],
-)
-async def test_a_body_that_cannot_be_a_task_is_refused(
-    client: httpx.AsyncClient, content: bytes, status: int
-) -> None:
-    answer = await client.post("/v1/tasks", content=content)
-    assert answer.status_code == status
-    assert answer.headers["content-type"] == "application/problem+json"
-    assert answer.json()["type"] == "/problems/invalid-request"
+async def test_a_body_that_cannot_be_a_task_is_refused(client: httpx.AsyncClient) -> None:
+    for content, status in (
+        (b"", 400),
+        (b"{", 400),
+        (b"\xff", 400),
+        (b"[]", 422),
+        (b"[" * 100_000, 422),
+        (b"{}", 422),
+    ):
+        answer = await client.post("/v1/tasks", content=content)
+        assert answer.status_code == status
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert answer.json()["type"] == "/problems/invalid-request"
 
 
 async def test_other_media_types_are_refused(client: httpx.AsyncClient, orders: str) -> None:
