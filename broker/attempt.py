@@ -13,9 +13,10 @@ from urllib.parse import quote
 
 import httpx
 
+from broker.deadlines import Deadlines
 from broker.outcome import Answer, Policy
-from broker.terms import Header, Target, Terms
-from broker.transport import AnswerBody, Body, CallbackTransport, CallFailed
+from broker.terms import Target, Terms
+from broker.transport import AnswerBody, CallbackRequest, CallbackTransport, CallFailed, Field
 from wheel_timer.signing import sign
 from wheel_timer.task import Claim
 
@@ -29,7 +30,11 @@ _HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(cod
 
 
 async def attempt(
-    transport: CallbackTransport, claim: Claim, terms: Terms, now_ms: float
+    transport: CallbackTransport,
+    deadlines: Deadlines,
+    claim: Claim,
+    terms: Terms,
+    now_ms: float,
 ) -> Answer:
     """
     Make the call of `claim` and wait for its answer, body and all.
@@ -38,51 +43,53 @@ async def attempt(
     timeout is one deadline from here, before any DNS, to the answer's last byte.
     """
     target = terms.target
-    deadline_s = target.timeout_ms / 1000
     if target.refusal is not None:
         return Answer(None, target.refusal, "refused")
     request = _request(claim, target, terms.policy, now_ms)
+    deadline = deadlines.begin(target.timeout_ms / 1000)
     try:
-        async with asyncio.timeout(deadline_s):
-            response = await transport.handle_async_request(request)
-            try:
-                return await _read(response)
-            finally:
-                await response.aclose()
-    except TimeoutError:
-        return Answer(None, f"no complete answer within {deadline_s:g} s", "timeout")
+        response = await transport.handle_async_request(request)
+        try:
+            return await _read(response)
+        finally:
+            await response.aclose()
     except CallFailed as failure:
         return Answer(
             None, failure.detail, failure.error_class, remote_address=failure.remote_address
         )
+    except asyncio.CancelledError:
+        if not deadline.was_cancelled_for_it():
+            raise
+        return Answer(None, f"no complete answer within {target.timeout_ms / 1000:g} s", "timeout")
+    finally:
+        deadlines.end(deadline)
 
 
-def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> httpx.Request:
+def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> CallbackRequest:
     body = claim.biz_data or b""
     webhook_id = str(claim.task_id)
     if claim.life > 1:
         webhook_id = f"{webhook_id}-r{claim.life}"
     timestamp_s = int(now_ms / 1000)
     is_last = is_last_attempt(claim.failures, policy.retry.max_attempts)
-    headers: list[Header] = [
-        *target.headers,
-        (b"webhook-id", webhook_id.encode()),
-        (b"webhook-timestamp", b"%d" % timestamp_s),
-        (b"wheel-timer-start-time", _rfc3339(claim.start_time_ms)),
-        (b"wheel-timer-attempt", b"%d" % claim.attempt),
-        (b"wheel-timer-last-attempt", b"true" if is_last else b"false"),
-        (b"wheel-timer-life", b"%d" % claim.life),
+    fields: list[Field] = [
+        *target.fields,
+        ("webhook-id", webhook_id),
+        ("webhook-timestamp", str(timestamp_s)),
+        ("wheel-timer-start-time", _rfc3339(claim.start_time_ms)),
+        ("wheel-timer-attempt", str(claim.attempt)),
+        ("wheel-timer-last-attempt", "true" if is_last else "false"),
+        ("wheel-timer-life", str(claim.life)),
     ]
     if claim.biz_data is not None:
-        headers.append((b"content-type", (claim.content_type or DEFAULT_CONTENT_TYPE).encode()))
+        fields.append(("content-type", claim.content_type or DEFAULT_CONTENT_TYPE))
     if claim.biz_id is not None:
-        headers.append((b"wheel-timer-biz-id", quote(claim.biz_id, safe=_HEADER_SAFE).encode()))
+        fields.append(("wheel-timer-biz-id", quote(claim.biz_id, safe=_HEADER_SAFE)))
     if claim.traceparent is not None:
-        headers.append((b"traceparent", claim.traceparent.encode()))
+        fields.append(("traceparent", claim.traceparent))
     if target.keys:
-        signature = sign(target.keys, webhook_id, timestamp_s, body)
-        headers.append((b"webhook-signature", signature.encode()))
-    return httpx.Request(target.method, target.url, headers=headers, stream=Body(body))
+        fields.append(("webhook-signature", sign(target.keys, webhook_id, timestamp_s, body)))
+    return CallbackRequest(target.method, target.url, fields, body)
 
 
 async def _read(response: httpx.Response) -> Answer:
@@ -124,7 +131,7 @@ def cleaned(text: str) -> str:
 
 
 @lru_cache(maxsize=1024)
-def _rfc3339(moment_ms: int) -> bytes:
+def _rfc3339(moment_ms: int) -> str:
     """UTC with milliseconds: 2027-01-15T08:00:00.000Z."""
     moment = datetime.fromtimestamp(moment_ms // 1000, UTC)
-    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment_ms % 1000:03d}Z".encode()
+    return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment_ms % 1000:03d}Z"

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import assert_never
 
 from broker.attempt import attempt
+from broker.deadlines import Deadlines
 from broker.lane import Lane
 from broker.outcome import (
     Answer,
@@ -55,7 +56,8 @@ class Caller:
         self._report = report
         self._broker_name = broker_name
         self._slot_free = slot_free
-        self._attempts: set[asyncio.Task[None]] = set()
+        self._deadlines = Deadlines()
+        self._attempts: set[asyncio.Task[None] | None] = set()
 
     def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
         """Call, or settle what is not to be called; the lane's slot is taken already."""
@@ -63,29 +65,25 @@ class Caller:
         terms = lane.terms.of(claim.callback, claim.retry)
         outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
         if outcome is None:
-            due_ms = max(ref.moment_ms, claim.create_time_ms)
-            self._report.started(claim.biz_type, claim.attempt, now_ms - due_ms)
-            call = asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms))
-            self._attempts.add(call)
-            call.add_done_callback(self._attempts.discard)
+            self._attempts.add(asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms)))
         else:
             self.settle(lane, claim, ref, outcome)
             self._slot_free(lane)
 
     async def drain(self, drain_s: float) -> None:
         """Let the calls in flight end; those that last longer count as failed, and come again."""
-        if self._attempts:
-            await asyncio.wait(self._attempts, timeout=drain_s)
-        for call in self._attempts:
-            call.cancel()
-        if self._attempts:
-            await asyncio.wait(self._attempts)
+        calls = [call for call in self._attempts if call is not None]
+        if calls:
+            _, late = await asyncio.wait(calls, timeout=drain_s)
+            for call in late:
+                call.cancel()
+            await asyncio.wait(calls)
 
     async def _attempt(
         self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float
     ) -> None:
         try:
-            answer = await attempt(self._transport, claim, terms, started_ms)
+            answer = await attempt(self._transport, self._deadlines, claim, terms, started_ms)
         except asyncio.CancelledError:
             # `drain` alone cancels; the receiver may have heard the call.
             answer = Answer(None, "the broker stopped before an answer came", "lost")
@@ -97,6 +95,7 @@ class Caller:
         outcome = decide(answer, claim, terms.policy, ended_ms)
         self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
         self._slot_free(lane)
+        self._attempts.discard(asyncio.current_task())
 
     def settle(
         self,
@@ -154,4 +153,5 @@ class Caller:
         if result.error is not None and result.error_class is None and answer.status is not None:
             result.error_class = "status"
         self._settler.add(result, ref)
-        self._report.ended(result)
+        due_ms = max(ref.moment_ms, claim.create_time_ms)
+        self._report.ended(result, (started_ms or due_ms) - due_ms)

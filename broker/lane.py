@@ -32,7 +32,7 @@ CLAIM_AHEAD_MS: Final = 12
 CLAIM_REACH_MS: Final = 16
 # In a hot lane so much work lies claimed, beyond the free slots, that claims come in batches of
 # about a hundred; at 20 ms of pace they came in batches of five.
-CLAIMED_AHEAD_S: Final = 0.05
+CLAIMED_AHEAD_S: Final = 0.1
 CLAIMED_AHEAD_MAX: Final = 250
 PACE_WINDOW_S: Final = 0.05
 

@@ -77,7 +77,7 @@ class Notifier:
             lanes_with_room=lambda: [name for name, lane in self._lanes.items() if lane.has_room()],
             deliver=self._deliver,
         )
-        self._takeover = TakeOver(
+        self.takeover = TakeOver(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
             deliver=self._deliver,
@@ -118,7 +118,7 @@ class Notifier:
         self._configure([biz for biz in known if biz is not None])
         self._registry.on_change(self._configure)
         self._loops = [
-            asyncio.create_task(self._takeover.run(), name="takeover"),
+            asyncio.create_task(self.takeover.run(), name="takeover"),
             asyncio.create_task(self._reader.run(), name="reader"),
         ]
 
@@ -132,7 +132,7 @@ class Notifier:
         let the calls in flight end for up to drain_s, settle and acknowledge everything.
         """
         self._timekeeper.stop()
-        self._takeover.leave()
+        self.takeover.leave()
         self._reader.stop()
         await self._claimer.drain()
         for lane in self._lanes.values():
@@ -141,11 +141,12 @@ class Notifier:
         await self._hand_back()
         await self._caller.drain(drain_s)
         await self._settler.drain()
-        self._takeover.stop()
+        self.takeover.stop()
         await asyncio.gather(*self._loops)
         # The read that was under way may have brought some more.
         await self._hand_back()
         await self._leave()
+        self._report.state(self._lanes.values())
         await self._transport.aclose()
 
     def _configure(self, changed: Sequence[BizType]) -> None:
@@ -164,7 +165,7 @@ class Notifier:
             for lane in self._lanes.values():
                 lane.share(brokers)
                 self._timekeeper.touch(lane)
-        self._report.lanes(self._lanes.values())
+        self._report.state(self._lanes.values())
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
         for ref in refs:

@@ -86,6 +86,12 @@ class Reader:
                 self._is_connected = False
                 self._must_reread = True
                 await self._pause(failures)
+            except Exception:
+                # Whatever it was, a broker that does not read is of no use.
+                logger.exception("reading failed")
+                failures += 1
+                self._must_reread = True
+                await self._pause(failures)
         if self._waker is not None:
             await self._waker
 

@@ -8,48 +8,77 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.lane import Lane
 from wheel_timer import metrics
 from wheel_timer.task import Result
 
 WARNING_EVERY_S: Final = 1.0
+# Attempts are counted so many at once: one by one they cost twice as much, in the callbacks' way.
+COUNTED_AT_ONCE: Final = 100
 SETTLED: Final = frozenset({"finished", "failed", "cancelled"})
 
 logger = logging.getLogger(__name__)
+
+
+class _Ended(NamedTuple):
+    """One attempt or claim that ended. lateness_ms: of first calls; duration_ms: of any call."""
+
+    biz_type: str
+    outcome: str
+    lateness_ms: float | None
+    duration_ms: int | None
 
 
 class Report:
     """One broker's report."""
 
     def __init__(self) -> None:
+        self._ended: list[_Ended] = []
         self._next_warning_s: dict[str, float] = {}
         self._unreported: dict[str, int] = {}
         self._inflight: dict[str, int] = {}
 
-    def started(self, biz_type: str, attempt: int, lateness_ms: float) -> None:
-        """A call begins, so long after its moment."""
-        if attempt == 1:
-            metrics.callback_started(biz_type, lateness_ms / 1000)
-
-    def ended(self, result: Result) -> None:
+    def ended(self, result: Result, lateness_ms: float) -> None:
         """An attempt ended, or a claim came to its end without a call."""
-        if result.duration_ms is not None:
-            metrics.callback_ended(result.biz_type, result.outcome, result.duration_ms / 1000)
-        if result.outcome in SETTLED:
-            metrics.tasks_settled(result.biz_type, result.outcome, 1)
+        is_first_call = result.attempt == 1 and result.duration_ms is not None
+        self._ended.append(
+            _Ended(
+                result.biz_type,
+                result.outcome,
+                lateness_ms if is_first_call else None,
+                result.duration_ms,
+            )
+        )
+        if len(self._ended) >= COUNTED_AT_ONCE:
+            self._count()
         if result.error is not None:
             self._warn(result)
         logger.debug("task %s attempt %d: %s", result.task_id, result.attempt, result.outcome)
 
-    def lanes(self, lanes: Iterable[Lane]) -> None:
-        """The lanes as they stand; tells only what changed."""
+    def state(self, lanes: Iterable[Lane]) -> None:
+        """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
+        self._count()
         for lane in lanes:
             if self._inflight.get(lane.biz_type, 0) != lane.in_flight:
                 self._inflight[lane.biz_type] = lane.in_flight
                 metrics.lane_inflight(lane.biz_type, lane.in_flight)
+
+    def _count(self) -> None:
+        ended, self._ended = self._ended, []
+        settled: Counter[tuple[str, str]] = Counter()
+        for biz_type, outcome, lateness_ms, duration_ms in ended:
+            if lateness_ms is not None:
+                metrics.callback_started(biz_type, lateness_ms / 1000)
+            if duration_ms is not None:
+                metrics.callback_ended(biz_type, outcome, duration_ms / 1000)
+            if outcome in SETTLED:
+                settled[biz_type, outcome] += 1
+        for (biz_type, outcome), tasks in settled.items():
+            metrics.tasks_settled(biz_type, outcome, tasks)
 
     def _warn(self, result: Result) -> None:
         """At most one warning a second for each biz_type, with a count of the rest."""

@@ -30,7 +30,7 @@ from wheel_timer.store.settle import AGAIN, BATCH_ROWS_MAX, settle_again, settle
 from wheel_timer.task import Ref, Result
 from wheel_timer.wheel import home_of
 
-LINGER_S: Final = 0.008
+LINGER_S: Final = 0.02
 # Below this a batch tells of a quiet broker, and the next result is written at once.
 BUSY_ROWS: Final = 8
 FULL_ROWS: Final = 200

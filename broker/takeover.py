@@ -67,6 +67,8 @@ class TakeOver:
                 if is_reachable:
                     logger.warning("no heartbeat to the event center: %s", error)
                 is_reachable = False
+            except Exception:
+                logger.exception("a heartbeat failed")
             try:
                 async with asyncio.timeout(BEAT_S):
                     await self._stopped.wait()

@@ -12,12 +12,11 @@ import httpx
 import msgspec
 
 from broker.outcome import Policy
+from broker.transport import Field
 from wheel_timer.biz import BizType, RetryIn
 from wheel_timer.callback import Callback
 from wheel_timer.signing import key_of
 from wheel_timer.version import __version__
-
-Header = tuple[bytes, bytes]
 
 # Overrides kept per biz_type; tasks with a URL each would fill the memory otherwise.
 KEPT_MAX: Final = 256
@@ -35,7 +34,7 @@ class Target(NamedTuple):
 
     method: str
     url: httpx.URL
-    headers: tuple[Header, ...]
+    fields: tuple[Field, ...]
     keys: tuple[bytes, ...]
     timeout_ms: int
     refusal: str | None
@@ -105,7 +104,7 @@ class TermsOf:
         return Target(
             biz.callback_method if own is None or own.method is None else own.method,
             httpx.URL(url or ""),
-            tuple((name.encode(), value.encode()) for name, value in fixed.items()),
+            tuple(fixed.items()),
             self._keys,
             timeout_ms,
             refusal,

@@ -14,16 +14,16 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Iterable
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from broker.lane import CLAIM_REACH_MS, Lane
-from wheel_timer.clock import Clock
 from wheel_timer.task import Claim, Ref
 
 BATCH_ROWS_MAX: Final = 500
-# Two calls keep Postgres busy while the answer of one is read; a third runs past a stalled one.
-CLAIM_CALLS_MAX: Final = 3
+# While the answer of one is read, Postgres works on the other. More would make smaller batches, and
+# take connections that the settler needs.
+CLAIM_CALLS_MAX: Final = 2
 # Timers fire up to a millisecond early under uvloop; a shorter one than this would spin.
 TIMER_S_MIN: Final = 0.001
 # How soon to look again at a clock that is not known, or at a queue of results that is full.
@@ -44,6 +44,12 @@ class Wanted(NamedTuple):
 Batch = dict[UUID, Wanted]
 
 
+class Now(Protocol):
+    """What is needed of a `wheel_timer.clock.Clock`."""
+
+    def now_ms(self) -> float: ...
+
+
 class Timekeeper:
     """
     claim: begins a claim call for a batch of at most BATCH_ROWS_MAX (one reference a task) and
@@ -53,7 +59,7 @@ class Timekeeper:
     def __init__(
         self,
         *,
-        clock: Clock,
+        clock: Now,
         claim: Callable[[Batch], None],
         start: Callable[[Lane, Claim, Ref], None],
         may_claim: Callable[[], bool],

@@ -24,7 +24,9 @@ from typing import Final, Literal, NamedTuple, cast
 
 import pytest_asyncio
 
-Fault = Literal["silence", "reset", "close", "trickle", "flood", "endless-headers", "garbage"]
+Fault = Literal[
+    "silence", "reset", "close", "half", "garbage", "trickle", "flood", "endless-headers"
+]
 
 HEAD_BYTES_MAX: Final = 64 * 1024
 FLOOD_CHUNK: Final = b"x" * 65_536
@@ -99,7 +101,7 @@ class Endpoint:
     A listening endpoint. Set `answer`, or `script` for an answer per request.
 
     received: in order of arrival. connections: opened so far (keep-alive reuses them).
-    `open_connections` counts those not closed yet, so a test can see one dropped.
+    all_closed: set while none of them is open, so a test can see one dropped.
     """
 
     def __init__(self) -> None:
@@ -107,7 +109,8 @@ class Endpoint:
         self.script: Script | None = None
         self.received: list[Received] = []
         self.connections = 0
-        self.open_connections = 0
+        self.all_closed = asyncio.Event()
+        self.all_closed.set()
         self.host = "127.0.0.1"
         self.port = 0
         self.scheme = "http"
@@ -156,12 +159,13 @@ class Endpoint:
 
     def opened(self, protocol: _Protocol) -> None:
         self.connections += 1
-        self.open_connections += 1
         self._protocols.add(protocol)
+        self.all_closed.clear()
 
     def closed(self, protocol: _Protocol) -> None:
-        self.open_connections -= 1
         self._protocols.discard(protocol)
+        if not self._protocols:
+            self.all_closed.set()
 
     def _wake_waiting(self) -> None:
         still = []
@@ -239,6 +243,9 @@ class _Protocol(asyncio.Protocol):
                 linger = struct.pack("ii", 1, 0)
                 self._transport.get_extra_info("socket").setsockopt(SOL_SOCKET, SO_LINGER, linger)
                 self._transport.abort()
+            case "half":
+                write(b"HTTP/1.1 200 OK\r\ncontent-length: 100\r\n\r\nhalf")
+                self._transport.close()
             case "garbage":
                 write(b"SIP/9.9 banana\r\n\r\n")
             case "trickle":
