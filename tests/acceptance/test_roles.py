@@ -59,7 +59,7 @@ def running(environ: dict[str, str], port: int, *command: str) -> Iterator[psuti
         below = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGTERM)
         assert process.wait(20) == 0
-        assert all_gone(below, timeout_s=1)
+        assert all_gone(below, timeout_s=5)
     finally:
         process.kill()
         process.wait()

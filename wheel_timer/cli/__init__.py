@@ -14,10 +14,15 @@ one line that says what to install (`app.py`).
 
 from __future__ import annotations
 
+import sys
+
 
 def main() -> None:
     """Run the command line of this process and exit."""
-    # Not at the top: every child of `up` imports this package for its leash, and no more of it.
-    from wheel_timer.cli.app import main as run
+    try:
+        # Not at the top: every child of `up` imports this package for its leash, and no more of it.
+        from wheel_timer.cli.app import main as run
 
-    run()
+        run()
+    except KeyboardInterrupt:  # before the command could take care of it
+        sys.exit(130)

@@ -39,7 +39,7 @@ class Child:
         is_ready: Callable[[], Awaitable[bool]],
         stop_s: float,
         listening_fds: Sequence[int] = (),
-        output: IO[bytes] | None = None,
+        output: IO[str] | None = None,
         after_death: Callable[[int], None] | None = None,
     ) -> None:
         self.name = name

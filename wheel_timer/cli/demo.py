@@ -6,11 +6,17 @@ import asyncio
 import contextlib
 import tempfile
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
+from rich.text import Text
 
+from wheel_timer import log
+from wheel_timer.cli.exits import NO
 from wheel_timer.cli.options import AsJson
+from wheel_timer.cli.output import err
+
+LOG_LINES: Final = 12  # of what the processes said, shown where something went wrong
 
 
 def demo(
@@ -41,10 +47,19 @@ def demo(
     with contextlib.ExitStack() as cleanup:
         # A short path: the sockets of Postgres and Redis have to fit below it.
         directory = Path(cleanup.enter_context(tempfile.TemporaryDirectory(prefix="wheel-timer-")))
-        log = cleanup.enter_context((directory / "log").open("ab"))
-        showing = Showing(tasks, seconds, directory, log, as_json=as_json)
+        output = cleanup.enter_context((directory / "log").open("a+"))
+        log.set_up("info", "text", output)
+        showing = Showing(tasks, seconds, directory, output, as_json=as_json)
 
         async def run() -> int:
             return await run_stoppable(showing, showing.run)
 
-        raise typer.Exit(asyncio.run(run()))
+        code = NO
+        try:
+            code = asyncio.run(run())
+        finally:
+            if code == NO:
+                output.seek(0)
+                for line in output.readlines()[-LOG_LINES:]:
+                    err.print(Text(line.rstrip(), style="dim"))
+        raise typer.Exit(code)

@@ -53,7 +53,7 @@ class Plan(NamedTuple):
     daemons: int
     biz_types: Mapping[str, BizTypeIn]
     demo_echo: bool = True
-    output: IO[bytes] | None = None
+    output: IO[str] | None = None
 
 
 class Machine:

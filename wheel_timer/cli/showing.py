@@ -51,12 +51,12 @@ class Showing:
     """`run` says the exit code; `stop` and `kill` end whatever was started."""
 
     def __init__(
-        self, tasks: int, seconds: float, directory: Path, log: IO[bytes], *, as_json: bool
+        self, tasks: int, seconds: float, directory: Path, output: IO[str], *, as_json: bool
     ) -> None:
         self._tasks = tasks
         self._seconds = seconds
         self._directory = directory
-        self._log = log
+        self._output = output
         self._as_json = as_json
         self._tally = Tally()
         self._endpoint = Endpoint(self._arrived)
@@ -114,7 +114,7 @@ class Showing:
                 BIZ_TYPE: BizTypeIn(callback_url=f"http://127.0.0.1:{port}/", max_concurrency=256)
             },
             demo_echo=False,
-            output=self._log,
+            output=self._output,
         )
         # Not the user's settings: a demo must not end up in a database that matters.
         self._machine = Machine(load({}, None, {}).settings, plan)

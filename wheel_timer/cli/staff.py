@@ -39,7 +39,7 @@ class Staff:
         settings: Settings,
         metrics: Path,
         http: httpx.AsyncClient,
-        output: IO[bytes] | None = None,
+        output: IO[str] | None = None,
     ) -> None:
         self._metrics = metrics
         self._http = http
