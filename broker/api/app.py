@@ -42,6 +42,8 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *wheel.OPERATIONS,
 )
 _REQUEST_ID: Final = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
+# /v1/tasks/{task_id} is /v1/tasks/:task_id in metrics: braces are hard on those who parse them.
+_AS_LABEL: Final = str.maketrans("{", ":", "}")
 # The label of a request that no route knows: a scanner must not make new series.
 _NO_ROUTE: Final = "other"
 
@@ -94,7 +96,7 @@ class Api:
         self._exact: dict[str, dict[str, Target]] = {}
         self._patterns: dict[str, _Pattern] = {}
         for method, path, endpoint in routes:
-            target = Target(endpoint, path)
+            target = Target(endpoint, path.translate(_AS_LABEL))
             if "{" not in path:
                 self._exact.setdefault(path, {})[method] = target
             else:

@@ -233,8 +233,8 @@ async def test_requests_are_counted_by_their_pattern(
     for path in ("/v1/tasks/x", "/v1/biz/a/tasks/b", "/v1/limits", "/made/up/1", "/healthz"):
         await client.get(path)
     assert seen == [
-        ("/v1/tasks/{task_id}", 404),
-        ("/v1/biz/{biz_type}/tasks/{biz_id}", 404),
+        ("/v1/tasks/:task_id", 404),
+        ("/v1/biz/:biz_type/tasks/:biz_id", 404),
         ("/v1/limits", 200),
         ("other", 404),
         ("/healthz", 200),
