@@ -102,15 +102,22 @@ class Delivery:
         *,
         in_ms: int = 0,
         biz_type: str = BIZ_TYPE,
+        before: tuple[LiteralString, Sequence[Any]] | None = None,
         **fields: Any,
     ) -> list[UUID]:
-        """Submit tasks due in in_ms and publish the near ones, all in one batch."""
+        """
+        Submit tasks due in in_ms and publish the near ones, all in one batch.
+
+        before: a statement, with its parameters, to run when they are stored and not yet published.
+        """
         if isinstance(tasks, int):
             moment_ms = int(self.clock.now_ms()) + in_ms
             tasks = [
                 NewTask(new_task_id(moment_ms), moment_ms, biz_type, **fields) for _ in range(tasks)
             ]
         answers = await submit(self.db, 0, tasks)
+        if before is not None:
+            await self.run(*before)
         await self.event_center.publish_direct(
             [ref_of(task) for task, answer in zip(tasks, answers, strict=True) if answer.near]
         )

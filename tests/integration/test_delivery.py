@@ -176,8 +176,8 @@ async def test_a_stopped_task_is_cancelled_without_a_call(
     delivery: Delivery, endpoint: Endpoint
 ) -> None:
     settled = Reached("delivery.settled")
-    (task_id,) = await delivery.submit(in_ms=300)
-    await delivery.run("UPDATE timer_task SET stop = true WHERE task_id = %s", [task_id])
+    stop = ("UPDATE timer_task SET stop = %s", [True])
+    (task_id,) = await delivery.submit(before=stop)
     await settled.times(1)
     assert await delivery.statuses([task_id]) == ["cancelled"]
     assert endpoint.received == []
@@ -187,11 +187,8 @@ async def test_a_task_past_its_age_expires_without_a_call(
     delivery: Delivery, endpoint: Endpoint
 ) -> None:
     settled = Reached("delivery.settled")
-    (task_id,) = await delivery.submit(in_ms=300, max_age_ms=1)
-    await delivery.run(
-        "UPDATE timer_task SET create_time = create_time - 10, max_age = -1 WHERE task_id = %s",
-        [task_id],
-    )
+    age = ("UPDATE timer_task SET max_age = %s", [-1])
+    (task_id,) = await delivery.submit(before=age)
     await settled.times(1)
     task = await delivery.task(task_id)
     assert (task.status.name, task.last_error) == ("FAILED", "expired")
@@ -202,15 +199,13 @@ async def test_a_lease_that_ran_out_counts_as_a_lost_attempt(
     delivery: Delivery, endpoint: Endpoint
 ) -> None:
     settled = Reached("delivery.settled")
-    (task_id,) = await delivery.submit(in_ms=300)
-    await delivery.run(
-        "UPDATE timer_task SET attempts = 1, lease_until = 1 WHERE task_id = %s", [task_id]
-    )
+    lost = ("UPDATE timer_task SET attempts = 1, lease_until = %s", [1])
+    (task_id,) = await delivery.submit(before=lost)
     await settled.times(1)
     task = await delivery.task(task_id)
     assert (task.status.name, task.attempts, task.failures) == ("FINISHED", 2, 1)
-    (lost,) = await delivery.attempts(task_id)
-    assert (lost.attempt, lost.outcome, lost.error_class) == (1, "lost", "lost")
+    (attempt,) = await delivery.attempts(task_id)
+    assert (attempt.attempt, attempt.outcome, attempt.error_class) == (1, "lost", "lost")
     assert [call.attempt for call in endpoint.received] == [2]
 
 

@@ -12,6 +12,8 @@ from broker.settler import TEXT_REFUSED, Settler
 from tests.fix_delivery import BIZ_TYPE, CLUSTER, Delivery, Reached
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_proxy import PostgresProxy, RedisProxy
+from wheel_timer import signal
+from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.eventcenter import GROUP, EventCenter
 from wheel_timer.store.claim import claim
 from wheel_timer.task import Ref, Result
@@ -167,23 +169,19 @@ async def test_claims_go_on_after_a_database_that_was_away(
 
 @pytest.mark.timing
 async def test_a_claim_whose_reply_was_lost_comes_back_when_its_lease_ends(
-    delivery: Delivery,
-    another_delivery: Another,
-    postgres_proxy: PostgresProxy,
-    endpoint: Endpoint,
+    delivery: Delivery, endpoint: Endpoint
 ) -> None:
+    def lose_the_reply() -> None:
+        signal.on("delivery.claimed", lambda: None)
+        raise DatabaseUnavailable("the connection broke after the claim had committed")
+
     await delivery.configure(callback_url=endpoint.url, timeout=0.1)
-    await delivery.stop()
-    calling = await another_delivery(database_url=postgres_proxy.url)
-    # The statements are prepared by a first task: their replies must get through.
-    await calling.settled(await calling.submit())
-    (task_id,) = await calling.submit(in_ms=300)
-    postgres_proxy.deaf("replies")
-    await calling.until_row("SELECT 1 FROM timer_task WHERE status = 0 AND attempts = 1")
-    await postgres_proxy.cut()
-    await postgres_proxy.heal()
-    assert await calling.settled([task_id]) == ["finished"]
-    assert [call.attempt for call in endpoint.received] == [1, 2]
+    signal.on("delivery.claimed", lose_the_reply)
+    (task_id,) = await delivery.submit()
+    assert await delivery.settled([task_id]) == ["finished"]
+    assert [call.attempt for call in endpoint.received] == [2]
+    (attempt,) = await delivery.attempts(task_id)
+    assert attempt.outcome == "lost"
 
 
 async def test_a_value_that_is_refused_spoils_no_other_result(
