@@ -7,6 +7,7 @@ The first SIGTERM or SIGINT asks for an orderly stop, the second for an end at o
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 import os
 import secrets
@@ -30,6 +31,8 @@ logger: Final = logging.getLogger(__name__)
 EXIT_REFUSED: Final = 1
 EXIT_UNAVAILABLE: Final = 4
 KEEP_ALIVE_S: Final = 75
+# Objects made and not freed, then collections of each generation, until the next one is collected.
+COLLECT_AFTER: Final = (5_000, 20, 20)
 
 
 class Stop:
@@ -79,11 +82,24 @@ def run(main: Callable[[Settings, Stop], Awaitable[None]]) -> None:
 
 
 async def _run(main: Callable[[Settings, Stop], Awaitable[None]], settings: Settings) -> None:
+    _spare_the_collector()
     stop = Stop()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.signalled, number)
     await main(settings, stop)
+
+
+def _spare_the_collector() -> None:
+    """
+    Keep Python's cycle collector from looking at what was imported, and from coming often.
+
+    Untouched, a broker that drained 30,000 callbacks spent 0.8 s in it, and each of the eight full
+    collections stopped it for 80 to 90 ms: callbacks that were late by as much.
+    """
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*COLLECT_AFTER)
 
 
 class HttpServer(uvicorn.Server):
