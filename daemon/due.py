@@ -31,6 +31,7 @@ from daemon.publisher import Publisher
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
+from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
@@ -133,13 +134,18 @@ class DueHand:
     async def serve(self) -> None:
         """Close up to one look-ahead ahead, and publish what that has closed."""
         leader = self._leader
-        closed_ms = await store.close(
+        closed_ms, before_ms = await store.close(
             self._db,
             leader.shard,
             leader.epoch,
             self._horizon(self._lookahead_ms),
             self._lookahead_ms,
         )
+        if before_ms < self._published_ms:
+            # A crash of the database has undone closes that this hand stands on: since then a
+            # writer may have come in behind it. A new term begins where the database is.
+            log.warning("shard %d: the database forgot what it had closed", leader.shard)
+            raise LeadershipLost(leader.shard, leader.epoch)
         reached("due.closed")
         self._closed_s = time.monotonic()
         if not await self._barrier.passed():

@@ -71,9 +71,10 @@ class Publisher:
                 agains.append(Again(row.task_id, None, False))
                 continue
             moment_ms = max(row.start_time_ms, row.next_at_ms or 0)
-            waits_ms = max(moment_ms, row.lease_until_ms or 0)
-            if waits_ms > window.to_ms:
-                agains.append(Again(row.task_id, waits_ms, False))
+            lease_ms = row.lease_until_ms or 0
+            if moment_ms > window.to_ms or lease_ms > now_ms:
+                # Published now it would only be refused: the claim gives no leased task away.
+                agains.append(Again(row.task_id, max(moment_ms, lease_ms), False))
                 continue
             refs.append(Ref(row.task_id, row.start_time_ms, moment_ms, now_ms, row.biz_type))
             agains.append(Again(row.task_id, now_ms + self._visibility_ms, True))

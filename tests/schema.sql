@@ -127,14 +127,13 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_close_v1(p_shard smallint, p_epoch bigint, p_h bigint, p_lookahead_ms bigint) RETURNS bigint
+CREATE FUNCTION public.wheel_close_v1(p_shard smallint, p_epoch bigint, p_h bigint, p_lookahead_ms bigint, OUT closed_to bigint, OUT closed_before bigint) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '1s'
     AS $$
 DECLARE
     v_current bigint;
-    v_closed  bigint;
 BEGIN
     -- A close that a crash loses only repeats a range; whoever read its value commits later.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -146,11 +145,11 @@ BEGIN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    v_closed := greatest(
-        wheel_closed_to_v1(p_shard), v_current, least(p_h, wheel_now_ms() + p_lookahead_ms)
+    closed_before := wheel_closed_to_v1(p_shard);
+    closed_to := greatest(
+        closed_before, v_current, least(p_h, wheel_now_ms() + p_lookahead_ms)
     );
-    PERFORM setval(to_regclass('timer_closed_to_' || p_shard), v_closed);
-    RETURN v_closed;
+    PERFORM setval(to_regclass('timer_closed_to_' || p_shard), closed_to);
 END
 $$;
 
@@ -917,39 +916,39 @@ BEGIN
         WHERE k.task_id <> r.task_id;
     END IF;
 
-    INSERT INTO timer_task (
-        slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data, content_type,
-        callback, retry, max_age, traceparent
+    -- The net is for tasks that this very call puts on the wheel: of one that is there already,
+    -- nobody knows here where it is by now.
+    WITH inserted AS (
+        INSERT INTO timer_task (
+            slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data,
+            content_type, callback, retry, max_age, traceparent
+        )
+        SELECT
+            (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
+            r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb),
+            CAST(r.retry AS jsonb), r.max_age, r.traceparent
+        FROM unnest(
+            p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
+            p_callbacks, p_retries, p_max_ages, p_traceparents
+        ) WITH ORDINALITY AS r(
+            task_id, start_time, biz_type, biz_id, biz_data, content_type,
+            callback, retry, max_age, traceparent, position
+        )
+        WHERE r.position <> ALL (duplicate)
+        ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
+        ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
+        RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
     )
-    SELECT
-        (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
-        r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb), CAST(r.retry AS jsonb),
-        r.max_age, r.traceparent
-    FROM unnest(
-        p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
-        p_callbacks, p_retries, p_max_ages, p_traceparents
-    ) WITH ORDINALITY AS r(
-        task_id, start_time, biz_type, biz_id, biz_data, content_type,
-        callback, retry, max_age, traceparent, position
-    )
-    WHERE r.position <> ALL (duplicate)
-    ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
-    ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING;
+    INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+    SELECT i.task_id, p_shard, i.start_time, greatest(i.start_time, v_now, v_closed) + 2000,
+        i.biz_type, 'near'
+    FROM inserted AS i
+    WHERE i.start_time <= v_near_to
+    ORDER BY i.task_id;
 
     SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
     FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
     WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
-
-    IF near <> '{}' THEN
-        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
-        SELECT r.task_id, p_shard, r.start_time, greatest(r.start_time, v_now, v_closed) + 2000,
-            r.biz_type, 'near'
-        FROM unnest(p_task_ids, p_start_times, p_biz_types)
-            WITH ORDINALITY AS r(task_id, start_time, biz_type, position)
-        WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate)
-        ORDER BY r.task_id
-        ON CONFLICT (task_id) DO UPDATE SET due_at = EXCLUDED.due_at;
-    END IF;
 END
 $$;
 
@@ -992,6 +991,9 @@ BEGIN
                 AND t.status = 0
             ORDER BY t.slot, t.shard, t.start_time, t.task_id
             LIMIT p_limit
+            -- Still pending at this place when its row is written: a task that was moved meanwhile
+            -- would be hidden from the next sweep by a row that names its old place.
+            FOR SHARE
         ) AS d
         LIMIT p_limit
     ), inserted AS (

@@ -92,18 +92,19 @@ END
 $$;
 
 -- Close every moment up to p_h, but never beyond the clock plus one look-ahead, and never back.
--- Returns closed_to; a hand goes on with that value, not with its own.
+-- Out: closed_to, with which a hand goes on, not with its own; and closed_before. A hand that has
+-- published beyond closed_before stands on what a crash of the database has undone.
 -- The row lock orders two closers: setval alone is not monotone.
 CREATE FUNCTION wheel_close_v1(
-    p_shard smallint, p_epoch bigint, p_h bigint, p_lookahead_ms bigint
-) RETURNS bigint
+    p_shard smallint, p_epoch bigint, p_h bigint, p_lookahead_ms bigint,
+    OUT closed_to bigint, OUT closed_before bigint
+)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '1s'
 AS $$
 DECLARE
     v_current bigint;
-    v_closed  bigint;
 BEGIN
     -- A close that a crash loses only repeats a range; whoever read its value commits later.
     PERFORM set_config('synchronous_commit', 'off', true);
@@ -115,11 +116,11 @@ BEGIN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    v_closed := greatest(
-        wheel_closed_to_v1(p_shard), v_current, least(p_h, wheel_now_ms() + p_lookahead_ms)
+    closed_before := wheel_closed_to_v1(p_shard);
+    closed_to := greatest(
+        closed_before, v_current, least(p_h, wheel_now_ms() + p_lookahead_ms)
     );
-    PERFORM setval(to_regclass('timer_closed_to_' || p_shard), v_closed);
-    RETURN v_closed;
+    PERFORM setval(to_regclass('timer_closed_to_' || p_shard), closed_to);
 END
 $$;
 

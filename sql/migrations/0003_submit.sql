@@ -65,38 +65,38 @@ BEGIN
         WHERE k.task_id <> r.task_id;
     END IF;
 
-    INSERT INTO timer_task (
-        slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data, content_type,
-        callback, retry, max_age, traceparent
+    -- The net is for tasks that this very call puts on the wheel: of one that is there already,
+    -- nobody knows here where it is by now.
+    WITH inserted AS (
+        INSERT INTO timer_task (
+            slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data,
+            content_type, callback, retry, max_age, traceparent
+        )
+        SELECT
+            (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
+            r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb),
+            CAST(r.retry AS jsonb), r.max_age, r.traceparent
+        FROM unnest(
+            p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
+            p_callbacks, p_retries, p_max_ages, p_traceparents
+        ) WITH ORDINALITY AS r(
+            task_id, start_time, biz_type, biz_id, biz_data, content_type,
+            callback, retry, max_age, traceparent, position
+        )
+        WHERE r.position <> ALL (duplicate)
+        ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
+        ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
+        RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
     )
-    SELECT
-        (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
-        r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb), CAST(r.retry AS jsonb),
-        r.max_age, r.traceparent
-    FROM unnest(
-        p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
-        p_callbacks, p_retries, p_max_ages, p_traceparents
-    ) WITH ORDINALITY AS r(
-        task_id, start_time, biz_type, biz_id, biz_data, content_type,
-        callback, retry, max_age, traceparent, position
-    )
-    WHERE r.position <> ALL (duplicate)
-    ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
-    ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING;
+    INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+    SELECT i.task_id, p_shard, i.start_time, greatest(i.start_time, v_now, v_closed) + 2000,
+        i.biz_type, 'near'
+    FROM inserted AS i
+    WHERE i.start_time <= v_near_to
+    ORDER BY i.task_id;
 
     SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
     FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
     WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
-
-    IF near <> '{}' THEN
-        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
-        SELECT r.task_id, p_shard, r.start_time, greatest(r.start_time, v_now, v_closed) + 2000,
-            r.biz_type, 'near'
-        FROM unnest(p_task_ids, p_start_times, p_biz_types)
-            WITH ORDINALITY AS r(task_id, start_time, biz_type, position)
-        WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate)
-        ORDER BY r.task_id
-        ON CONFLICT (task_id) DO UPDATE SET due_at = EXCLUDED.due_at;
-    END IF;
 END
 $$;

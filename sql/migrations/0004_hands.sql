@@ -258,7 +258,7 @@ $$;
 --      added       of them, those that had no requeue row and no lease: what was lost on its way
 --      last_time, last_id  the key to go on from
 --      swept_to    sweep_time now
--- Locks: fence shared, requeue rows by task_id, pointer last.
+-- Locks: fence shared, task rows by place, requeue rows by task_id, pointer last.
 CREATE FUNCTION wheel_sweep_v1(
     p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint,
     p_after_time bigint, p_after_id uuid, p_limit integer,
@@ -303,6 +303,9 @@ BEGIN
                 AND t.status = 0
             ORDER BY t.slot, t.shard, t.start_time, t.task_id
             LIMIT p_limit
+            -- Still pending at this place when its row is written: a task that was moved meanwhile
+            -- would be hidden from the next sweep by a row that names its old place.
+            FOR SHARE
         ) AS d
         LIMIT p_limit
     ), inserted AS (

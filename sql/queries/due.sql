@@ -1,13 +1,14 @@
 -- name: close
 -- Close every moment up to :to, bounded by the clock plus one look-ahead.
 -- In:    shard, epoch, to bigint (ms), lookahead_ms
--- Out:   closed_to bigint (ms): go on with this
+-- Out:   closed_to bigint (ms): go on with this; closed_before bigint (ms)
 -- Cost:  one row lock; synchronous_commit off
 -- Locks: pointer row
-SELECT wheel_close_v1(
+SELECT c.closed_to, c.closed_before
+FROM wheel_close_v1(
     CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:to AS bigint),
     CAST(:lookahead_ms AS bigint)
-)
+) AS c
 
 -- name: barrier
 -- Wait, 50 ms at most, until every writer inside the fence has committed.

@@ -40,6 +40,13 @@ class Window(NamedTuple):
     to_ms: int
 
 
+class Closed(NamedTuple):
+    """closed_to as it is now, and as it was before."""
+
+    closed_to_ms: int
+    closed_before_ms: int
+
+
 class Key(NamedTuple):
     """Where a page ended: the next one begins behind it."""
 
@@ -52,9 +59,9 @@ class Key(NamedTuple):
         return cls(window.after_ms, NIL)
 
 
-async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: int) -> int:
+async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: int) -> Closed:
     """
-    Close every moment up to to_ms; returns closed_to, the value to go on with.
+    Close every moment up to to_ms; go on with closed_to_ms of what comes back.
 
     Never beyond the database's clock plus lookahead_ms, never back. Raises LeadershipLost.
     """
@@ -62,8 +69,7 @@ async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: 
         "close", {"shard": shard, "epoch": epoch, "to": to_ms, "lookahead_ms": lookahead_ms}
     )
     assert row is not None
-    closed_to: int = row[0]
-    return closed_to
+    return Closed._make(row)
 
 
 async def pass_barrier(db: Database, shard: int, *, wait: bool) -> bool:

@@ -159,23 +159,27 @@ def _set_up_shards(connection: psycopg.Connection[Any], shards: int) -> None:
             )
         connection.execute("UPDATE timer_meta SET shards = %s WHERE shards < %s", [shards, shards])
         for shard in range(shards):
-            known = connection.execute(
-                "SELECT FROM timer_pointer WHERE shard = %s", [shard]
-            ).fetchone()
-            if known is not None:
-                continue
-            sequence = sql.Identifier(f"timer_closed_to_{shard}")
-            connection.execute(sql.SQL("CREATE SEQUENCE {} MINVALUE 0").format(sequence))
-            connection.execute(
-                'INSERT INTO timer_pointer (shard, "current_time", sweep_time, reap_time)'
-                " SELECT %s, n, n, n FROM (SELECT wheel_now_ms()) AS c(n)",
-                [shard],
-            )
-            connection.execute(
-                'SELECT setval(%s::regclass, p."current_time") FROM timer_pointer AS p'
-                " WHERE p.shard = %s",
-                [f"timer_closed_to_{shard}", shard],
-            )
+            _set_up_shard(connection, shard)
+
+
+def _set_up_shard(connection: psycopg.Connection[Any], shard: int) -> None:
+    """What of a shard is missing; logical replication, for one, does not copy the sequence."""
+    name = f"timer_closed_to_{shard}"
+    connection.execute(
+        sql.SQL("CREATE SEQUENCE IF NOT EXISTS {} MINVALUE 0").format(sql.Identifier(name))
+    )
+    connection.execute(
+        'INSERT INTO timer_pointer (shard, "current_time", sweep_time, reap_time)'
+        " SELECT %s, n, n, n FROM (SELECT wheel_now_ms()) AS c(n)"
+        " ON CONFLICT (shard) DO NOTHING",
+        [shard],
+    )
+    connection.execute(
+        'SELECT setval(%(name)s::regclass, greatest(p."current_time", wheel_now_ms()))'
+        " FROM timer_pointer AS p"
+        " WHERE p.shard = %(shard)s AND pg_sequence_last_value(%(name)s::regclass) IS NULL",
+        {"name": name, "shard": shard},
+    )
 
 
 def check_schema(url: str, schema: str, shards: int) -> None:
