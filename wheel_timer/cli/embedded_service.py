@@ -19,7 +19,7 @@ from wheel_timer.cli.child import how_it_ended
 from wheel_timer.embedded import EmbeddedServer
 
 READY_S_MAX: Final = 55.0
-DEATH_POLL_S: Final = 0.2
+DEATH_POLL_S: Final = 0.5
 
 
 class EmbeddedService:

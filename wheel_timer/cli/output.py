@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
-from typing import Any
 
 import msgspec
 from rich.console import Console
@@ -39,8 +38,3 @@ def print_failure(failure: Failure, *, as_json: bool) -> None:
     err.print(Text.assemble(("wheel-timer: ", "bold red"), str(failure)))
     if failure.hint:
         err.print(Text(f"             {failure.hint}", style="dim"))
-
-
-def json_text(value: Any) -> str:
-    """A value as people read JSON: compact, with spaces."""
-    return msgspec.json.format(msgspec.json.encode(value), indent=0).decode()

@@ -55,7 +55,6 @@ class Supervisor:
     def __init__(self) -> None:
         self._groups: list[Sequence[Service]] = []
         self._keepers: list[asyncio.Task[None]] = []
-        self.restarts = 0
 
     async def start(self, group: Sequence[Service]) -> None:
         """Start these, wait until all are ready, keep them from then on. Raises StartRefused."""
@@ -112,5 +111,3 @@ class Supervisor:
                 await service.start()
             except (OSError, StartRefused) as error:
                 log.warning("%s does not start: %s", service.name, error)
-                continue
-            self.restarts += 1
