@@ -132,10 +132,18 @@ class Broker:
         await self._api_db.close()
         await self._db.close()
 
+    def _drain_s(self) -> float:
+        """DRAIN, or what the longest callback may take and a bit."""
+        if self._settings.drain is not None:
+            return self._settings.drain
+        known = (self._registry.get(name) for name in self._registry.names())
+        timeouts = [biz.timeout for biz in known if biz is not None]
+        return max(timeouts, default=0.0) + DRAIN_BEYOND_TIMEOUT_S
+
     async def _stop_api(self, server: HttpServer, stop: Stop) -> None:
         if not stop.by_terminal:
             await stop.pause(self._settings.drain_delay)
-        await server.stop()
+        await server.stop(self._drain_s(), stop.at_once)
         if self._submitter is not None:
             await self._submitter.stop()
 
@@ -143,12 +151,7 @@ class Broker:
         """In-flight calls get DRAIN; a second signal ends that at once."""
         if self._notifier is None:
             return
-        drain_s = self._settings.drain
-        if drain_s is None:
-            known = (self._registry.get(name) for name in self._registry.names())
-            timeouts = [biz.timeout for biz in known if biz is not None]
-            drain_s = max(timeouts, default=0.0) + DRAIN_BEYOND_TIMEOUT_S
-        draining = asyncio.create_task(self._notifier.stop(drain_s))
+        draining = asyncio.create_task(self._notifier.stop(self._drain_s()))
         hurry = asyncio.create_task(stop.at_once.wait())
         await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
         hurry.cancel()

@@ -11,17 +11,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
 
 from daemon.due import DueHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
 from daemon.sweep import SweepHand
 from wheel_timer import metrics
-from wheel_timer.clock import Clock
+from wheel_timer.bearer import given_key, is_key
+from wheel_timer.clock import PULSE_IDLE_S, Clock, monotonic_s
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
@@ -38,6 +41,7 @@ log: Final = logging.getLogger(__name__)
 BEAT_EACH_S: Final = 10.0
 UNWANTED_S: Final = 1.0
 FAULT_PAUSE_S: Final = 0.5
+OPS_GRACE_S: Final = 1.0
 
 
 class Daemon:
@@ -63,6 +67,7 @@ class Daemon:
             for shard in range(settings.shards)
         ]
         self._alive = 1
+        self._measured_s = 0.0
         self._stopping = asyncio.Event()
         self.health = Health(self._ready)
 
@@ -104,12 +109,16 @@ class Daemon:
 
     async def _stand_by(self, leader: Leader) -> Term | None:
         """Poll until the shard is ours; None once the daemon stops."""
-        wanted_s = time.monotonic()
+        wanted_s = monotonic_s()
         while not self._stopping.is_set():
-            if self._has_share() and time.monotonic() - wanted_s < UNWANTED_S:
+            if self._has_share() and monotonic_s() - wanted_s < UNWANTED_S:
                 await asyncio.sleep(POLL_S)
                 continue
             try:
+                # The looks of a leader carry the clock along; a standby must ask for it.
+                if monotonic_s() - self._measured_s >= PULSE_IDLE_S:
+                    self._measured_s = monotonic_s()
+                    await self._clock.measure()
                 term = await leader.poll()
             except WheelTimerError as error:
                 log.warning("shard %d cannot be polled: %s", leader.shard, error)
@@ -169,22 +178,37 @@ class Daemon:
             await self._clock.measure()
         except WheelTimerError as error:
             return False, {"reason": str(error), "leading": leading}
+        if not self._clock.is_known():
+            return False, {"reason": "the database's clock has jumped", "leading": leading}
         return True, {"leading": leading}
 
 
+def _metrics_gate(admin_key: str) -> Callable[[Request], Response | None]:
+    """What /metrics answers to a caller without the key."""
+
+    def refusal(request: Request) -> Response | None:
+        if is_key(given_key(request.headers.raw), admin_key):
+            return None
+        return Response(status_code=401, headers={"www-authenticate": "Bearer"})
+
+    return refusal
+
+
 async def main(settings: Settings, stop: Stop, ops_port: int) -> None:
-    """Run a daemon with its ops port on loopback."""
+    """Run a daemon. With ADMIN_KEY its ops port serves other machines too, as the API does."""
     if not settings.database_url or not settings.redis_url:
         raise StartRefused("a daemon needs DATABASE_URL and REDIS_URL")
     await asyncio.to_thread(
         check_schema, settings.database_url, settings.database_schema, settings.shards
     )
     daemon = Daemon(settings)
+    key = settings.admin_key
+    routes = ops_routes(daemon.health, _metrics_gate(key) if key else None)
     server = HttpServer(
-        Starlette(routes=ops_routes(daemon.health)), [listen("127.0.0.1", ops_port)]
+        Starlette(routes=routes), [listen("0.0.0.0" if key else "127.0.0.1", ops_port)]
     )
     await server.start()
     try:
         await daemon.run(stop)
     finally:
-        await server.stop()
+        await server.stop(OPS_GRACE_S, stop.at_once)

@@ -91,6 +91,8 @@ class DueHand:
             visibility_ms=visibility_ms,
         )
         self._lookahead_ms = lookahead_ms
+        # A look sees two look-aheads, and must come before the first of them is over.
+        self._look_each_s = min(LOOK_EACH_S, lookahead_ms / 1000)
         self._moved = moved
         self.current_ms = current_ms
         # Published by fenced ticks, but for the rests; and by unfenced ones.
@@ -113,14 +115,14 @@ class DueHand:
         lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000
         metrics.hand_lag(self._leader.shard, self.name, lag_s)
         if not self._clock.is_known():
-            return Tick(0, LOOK_EACH_S)
+            return Tick(0, self._look_each_s)
         # A new leader closes before anything else.
         is_time = self._closed_s is None or began_s - self._closed_s >= CLOSE_EACH_S
         if not (is_due or is_time or self._rests):
-            return Tick(0, LOOK_EACH_S)
+            return Tick(0, self._look_each_s)
         before = self._publisher.published
         await self.serve()
-        next_s = self._lookahead_ms / 4000 if is_due or self._rests else LOOK_EACH_S
+        next_s = self._lookahead_ms / 4000 if is_due or self._rests else self._look_each_s
         while self._rests and self._leader.is_leader and time.monotonic() < began_s + next_s:
             await self.read_on()
         if began_s - self._rescued_s >= CLOSE_EACH_S:
@@ -157,8 +159,9 @@ class DueHand:
         reached("due.fenced")
         while self._published_ms < closed_ms:
             to_ms = await self._next_stop(closed_ms)
-            await self._publish(Window(self._published_ms, to_ms), fenced=True)
+            rests = await self._publish(Window(self._published_ms, to_ms), fenced=True)
             self._published_ms = to_ms
+            self._rests.extend(rests)
             await self._advance()
 
     async def _next_stop(self, closed_ms: int) -> int:
@@ -170,26 +173,31 @@ class DueHand:
             return min(closed_ms, window.after_ms + STRIDE_MS)
         return closed_ms
 
-    async def _publish(self, span: Window, *, fenced: bool) -> None:
-        """Publish what is due in a span, on the wheel and as requeue rows."""
-        async for window in store.windows(self._db, span.after_ms, span.to_ms):
+    async def _publish(self, span: Window, *, fenced: bool) -> list[_Rest]:
+        """Publish what is due in a span, on the wheel and as requeue rows; the rests it leaves.
+        An unfenced tick's are of no use: the next fenced one reads the span again."""
+        rests = [
             await self._pages(_Rest(True, window, Key.before(window)), fenced=fenced)
-        await self._pages(_Rest(False, span, Key.before(span)), fenced=fenced)
+            async for window in store.windows(self._db, span.after_ms, span.to_ms)
+        ]
+        rests.append(await self._pages(_Rest(False, span, Key.before(span)), fenced=fenced))
+        return [rest for rest in rests if rest is not None]
 
-    async def _pages(self, rest: _Rest, *, fenced: bool) -> None:
+    async def _pages(self, rest: _Rest, *, fenced: bool) -> _Rest | None:
         """So many pages of a window at once; of one that is not behind the clock (catch-up goes
-        in order), what is more becomes a rest. An unfenced tick leaves that to the next fenced."""
+        in order), what is more is a rest."""
         pages = 0
         key: Key | None = rest.key
         while key is not None:
             if pages == PAGES_AT_ONCE and rest.window.to_ms > self._clock.now_ms():
-                if fenced:
-                    self._rests.append(rest._replace(key=key))
-                return
+                return rest._replace(key=key)
             key = await self._page(rest._replace(key=key), fenced=fenced)
             pages += 1
+        return None
 
     async def _page(self, rest: _Rest, *, fenced: bool) -> Key | None:
+        if not self._leader.is_leader:
+            raise LeadershipLost(self._leader.shard, self._leader.epoch)
         if rest.of_tasks:
             return await self._publisher.tasks(rest.window, rest.key)
         return await self._publisher.requeued(rest.window, rest.key, fenced=fenced)

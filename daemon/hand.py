@@ -53,6 +53,13 @@ async def turn(hand: Hand, leader: Leader) -> None:
             await asyncio.sleep(fault_pause_s)
             fault_pause_s = min(2 * fault_pause_s, FAULT_PAUSE_S_MAX)
             continue
+        except Exception:
+            # A defect: whoever leads next may fare better, and a lease that is kept without a
+            # hand behind it would keep everybody else from trying.
+            log.exception("the %s hand of shard %d failed", hand.name, leader.shard)
+            leader.step_down("its hand failed")
+            await asyncio.sleep(FAULT_PAUSE_S_MAX)
+            return
         fault_pause_s = FAULT_PAUSE_S
         await _sleep_until(start_s + tick.next_s, leader)
 

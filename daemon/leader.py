@@ -27,10 +27,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from typing import Final
 
 from wheel_timer import metrics
+from wheel_timer.clock import monotonic_s
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import LeadershipLost, WheelTimerError
 from wheel_timer.signal import reached
@@ -65,11 +65,11 @@ class Leader:
     @property
     def is_leader(self) -> bool:
         """Whether this process may still write as the leader. Look before every tick."""
-        return time.monotonic() < self._trusted_until_s
+        return monotonic_s() < self._trusted_until_s
 
     async def poll(self) -> Term | None:
         """One look at the shard; the term, where it could be had. Raises DatabaseUnavailable."""
-        start_s = time.monotonic()
+        start_s = monotonic_s()
         locked, expired = await store.poll(self._session, self.shard)
         if not (locked or expired):
             return None
@@ -96,16 +96,16 @@ class Leader:
 
     async def keep(self) -> None:
         """Renew until the term is over. Never raises; `is_leader` says how it stands."""
-        due_s = time.monotonic() + RENEW_S
+        due_s = monotonic_s() + RENEW_S
         while self.is_leader:
-            await asyncio.sleep(min(POLL_S, max(0.0, due_s - time.monotonic())))
-            if time.monotonic() < due_s or not self.is_leader:
+            await asyncio.sleep(min(POLL_S, max(0.0, due_s - monotonic_s())))
+            if monotonic_s() < due_s or not self.is_leader:
                 continue
-            due_s = time.monotonic() + RENEW_S
+            due_s = monotonic_s() + RENEW_S
             await self._renew()
 
     async def _renew(self) -> None:
-        start_s = time.monotonic()
+        start_s = monotonic_s()
         try:
             if not self._session.is_open:
                 self.step_down("its lock session was cut")

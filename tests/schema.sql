@@ -24,12 +24,12 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_barrier_v1(p_shard smallint) RETURNS void
+CREATE FUNCTION public.wheel_barrier_v1(p_shard smallint, p_wait_ms integer) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public'
-    SET lock_timeout TO '50ms'
     AS $$
 BEGIN
+    PERFORM set_config('lock_timeout', CAST(p_wait_ms AS text), true);
     PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_pointer'), p_shard);
 END
 $$;
@@ -444,6 +444,12 @@ CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to big
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
     AS $$
 DECLARE
     v_closed    bigint;
@@ -527,27 +533,40 @@ CREATE FUNCTION public.wheel_rescue_v1(p_shard smallint, p_epoch bigint) RETURNS
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET jit TO 'off'
     AS $$
 DECLARE
     v_closed  bigint;
-    v_rescued integer;
+    v_current bigint;
+    v_ids     uuid[];
+    v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT p."current_time" INTO v_current FROM timer_pointer AS p WHERE p.shard = p_shard;
+    -- By the index on due_at: most rows lie ahead, and there may be millions of them.
+    SELECT array_agg(b.task_id) INTO v_ids
     FROM (
         SELECT r.task_id
         FROM timer_requeue AS r
-        WHERE r.shard = p_shard
-            AND r.due_at <= (
-                SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard
-            )
-        ORDER BY r.task_id
+        WHERE r.shard = p_shard AND r.due_at <= v_current
+        ORDER BY r.shard, r.due_at, r.task_id
         LIMIT 1000
-        FOR UPDATE
-    ) AS l
-    WHERE q.task_id = l.task_id;
-    GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    ) AS b;
+    IF v_ids IS NOT NULL THEN
+        UPDATE timer_requeue AS q
+        SET due_at = v_closed + 1
+        FROM (
+            SELECT r.task_id
+            FROM timer_requeue AS r
+            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
+            ORDER BY r.task_id
+            FOR UPDATE
+        ) AS l
+        WHERE q.task_id = l.task_id;
+        GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
@@ -580,7 +599,7 @@ DECLARE
     v_tids       tid[];
     v_stops      boolean[];
     v_outcomes   text[];
-    v_delays     bigint[];
+    v_moments    bigint[];
     v_retentions bigint[];
     v_https      smallint[];
     v_errors     text[];
@@ -595,10 +614,10 @@ BEGIN
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
         array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.tid), array_agg(k.stop),
-        array_agg(r.outcome), array_agg(r.delay),
+        array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_delays,
+    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_moments,
         v_retentions, v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
@@ -628,7 +647,7 @@ BEGIN
         SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
             failures = t.failures + CASE WHEN l.outcome = ''retry'' THEN 1 ELSE 0 END,
             lease_until = NULL,
-            next_at = CASE WHEN l.stop THEN NULL ELSE $11 + l.delay END,
+            next_at = CASE WHEN l.stop THEN NULL ELSE l.moment END,
             finish_time = CASE WHEN l.stop THEN $11 END,
             expire_at = CASE WHEN l.stop THEN $11 + l.retention END,
             http_status = CASE WHEN l.started IS NULL THEN t.http_status ELSE l.http_status END,
@@ -637,11 +656,11 @@ BEGIN
             duration = CASE WHEN l.started IS NULL THEN t.duration ELSE l.duration END,
             published = CASE WHEN l.started IS NULL THEN t.published ELSE l.published END
         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS l(
-            tid, stop, outcome, delay, retention, http_status, error, started, duration, published
+            tid, stop, outcome, moment, retention, http_status, error, started, duration, published
         )
         WHERE t.ctid = l.tid',
         wheel_partition_v1(p_slot_lo)
-    ) USING v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https, v_errors, v_started,
+    ) USING v_tids, v_stops, v_outcomes, v_moments, v_retentions, v_https, v_errors, v_started,
         v_durations, v_published, v_now;
 
     IF v_stopped <> '{}' THEN
@@ -656,13 +675,13 @@ BEGIN
     INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
     SELECT r.task_id, p_shard, r.start_time,
         CASE
-            WHEN v_now + r.delay <= v_near_to THEN greatest(v_now + r.delay, v_closed) + 2000
-            ELSE v_now + r.delay
+            WHEN r.moment <= v_near_to THEN greatest(r.moment, v_closed) + 2000
+            ELSE r.moment
         END,
         r.biz_type,
         CASE WHEN r.outcome = 'retry' THEN 'retry' ELSE 'release' END
-    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_outcomes, v_delays)
-        AS r(task_id, start_time, biz_type, stop, outcome, delay)
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_outcomes, v_moments)
+        AS r(task_id, start_time, biz_type, stop, outcome, moment)
     WHERE NOT r.stop
     ORDER BY r.task_id
     ON CONFLICT (task_id) DO UPDATE
@@ -706,10 +725,10 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY
-    SELECT r.task_id, r.start_time, v_now + r.delay, r.biz_type
-    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_delays)
-        AS r(task_id, start_time, biz_type, stop, delay)
-    WHERE NOT r.stop AND v_now + r.delay <= v_near_to;
+    SELECT r.task_id, r.start_time, r.moment, r.biz_type
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_moments)
+        AS r(task_id, start_time, biz_type, stop, moment)
+    WHERE NOT r.stop AND r.moment <= v_near_to;
 END
 $_$;
 

@@ -34,9 +34,16 @@ PULSE_IDLE_S: Final = 1.5
 # Beyond this nobody can say whether it is time, and nothing is claimed.
 UNCERTAINTY_MS_MAX: Final = 50.0
 SAMPLES_KEPT: Final = 10
+# The monotonic clock that goes on while the machine sleeps: Linux' boot time, elsewhere the plain.
+_SLEEPLESS: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # Between two samples a quartz may drift by 100 ppm, and no more is trusted.
 SLOWEST_MS: Final = 1000 * (1 - 100e-6)
 FASTEST_MS: Final = 1000 * (1 + 100e-6)
+
+
+def monotonic_s() -> float:
+    """Seconds that pass for this machine, asleep or not."""
+    return time.clock_gettime(_SLEEPLESS)
 
 
 class _Sample(NamedTuple):
@@ -86,14 +93,14 @@ class Clock:
 
     async def measure(self) -> None:
         """Ask the database for its clock once. Raises DatabaseUnavailable."""
-        sent_s = time.monotonic()
+        sent_s = monotonic_s()
         row = await self._db.fetch_one("pulse")
         assert row is not None
         self.observe(Pulse._make(row), sent_s)
 
     def observe(self, pulse: Pulse, sent_s: float) -> None:
         """Take in an answer that has just come; sent_s: when the question went out, monotonic."""
-        came_s = time.monotonic()
+        came_s = monotonic_s()
         now_ms = pulse.now_us / 1000
         if pulse.is_test or pulse.is_test != self._test:
             self._samples.clear()
@@ -109,7 +116,7 @@ class Clock:
 
     def _take(self, sample: _Sample) -> None:
         if not self._test:
-            expected_ms = self._now(sample.at_s) if self._samples else time.time() * 1000
+            expected_ms = self._latest(sample.at_s) if self._samples else time.time() * 1000
             ahead_ms = sample.lower_ms - expected_ms
             if ahead_ms > self._jump_max_ms:
                 if not self._jumped:
@@ -134,18 +141,21 @@ class Clock:
     def _now(self, at_s: float) -> float:
         return self._lower_ms + at_s * SLOWEST_MS
 
+    def _latest(self, at_s: float) -> float:
+        return self._upper_ms + at_s * FASTEST_MS
+
     def now_ms(self) -> float:
         """The database's clock in ms, never ahead of it. Unknown is -inf: no moment has come."""
         if self._frozen_ms is not None:
             return self._frozen_ms
-        return self._now(time.monotonic())
+        return self._now(monotonic_s())
 
     def uncertainty_ms(self) -> float:
         """How far the true value may lie ahead of `now_ms`."""
         if not self._samples or self._jumped:
             return math.inf
-        at_s = time.monotonic()
-        return max(0.0, self._upper_ms + at_s * FASTEST_MS - self._now(at_s))
+        at_s = monotonic_s()
+        return max(0.0, self._latest(at_s) - self._now(at_s))
 
     def is_known(self) -> bool:
         """Whether the clock is known well enough to call anybody by it."""

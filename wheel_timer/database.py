@@ -118,6 +118,7 @@ class Session:
     def __init__(self, url: str, *, schema: str, name: str) -> None:
         self._conninfo = conninfo(url, schema, name)
         self._raw: AsyncConnection[Any] | None = None
+        self._connecting = asyncio.Lock()
 
     @property
     def is_open(self) -> bool:
@@ -133,8 +134,10 @@ class Session:
     ) -> tuple[Any, ...] | None:
         """The first row of the named query. A failure closes the session."""
         try:
-            if self._raw is None or self._raw.closed:
-                self._raw = await AsyncConnection.connect(self._conninfo, autocommit=True)
+            async with self._connecting:
+                # One session, whoever asks first: a second would hold its locks apart from it.
+                if self._raw is None or self._raw.closed:
+                    self._raw = await AsyncConnection.connect(self._conninfo, autocommit=True)
             rows = await run(self._raw, name, params, timeout_s)
         except (psycopg.Error, OSError) as error:
             await self.close()

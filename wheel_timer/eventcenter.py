@@ -48,6 +48,7 @@ BLOCK_MS_MAX: Final = 2000
 SILENCE_MS: Final = 3000
 # Longer than any lease: an entry idle for so long belongs to nobody who still works on it.
 IDLE_MS: Final = 660_000
+# Also the most ids a script gets: Lua unpacks no more than 8,000.
 PAGE_ENTRIES: Final = 500
 
 # version, task_id, start_time_ms, moment_ms, published_ms
@@ -60,6 +61,13 @@ class Published(NamedTuple):
 
     refused_by: int | None
     missing: bool
+
+
+class Depth(NamedTuple):
+    """waiting: nobody has read them yet. read: in the hands of brokers."""
+
+    waiting: int
+    read: int
 
 
 def pack(ref: Ref) -> bytes:
@@ -283,7 +291,11 @@ class EventCenter:
             return
         async with self._redis.pipeline(transaction=False) as pipe:
             for lane, ids in by_lane.items():
-                await self._acknowledge(keys=[self.lane_key(lane)], args=[GROUP, *ids], client=pipe)
+                for first in range(0, len(ids), PAGE_ENTRIES):
+                    page = ids[first : first + PAGE_ENTRIES]
+                    await self._acknowledge(
+                        keys=[self.lane_key(lane)], args=[GROUP, *page], client=pipe
+                    )
             await self._run(pipe.execute())
 
     async def hand_back(self, refs: Iterable[Ref]) -> None:
@@ -296,7 +308,11 @@ class EventCenter:
             return
         async with self._redis.pipeline(transaction=False) as pipe:
             for lane, pairs in by_lane.items():
-                await self._hand_back(keys=[self.lane_key(lane)], args=[GROUP, *pairs], client=pipe)
+                for first in range(0, len(pairs), 2 * PAGE_ENTRIES):
+                    page = pairs[first : first + 2 * PAGE_ENTRIES]
+                    await self._hand_back(
+                        keys=[self.lane_key(lane)], args=[GROUP, *page], client=pipe
+                    )
             await self._run(pipe.execute())
 
     async def heartbeat(self) -> tuple[int, list[str]]:
@@ -319,30 +335,38 @@ class EventCenter:
         """
         found: list[Ref] = []
         for name in dead:
-            left = 0
+            pending = 0
             for lane in lanes:
-                refs, more = await self._take_from(lane, name)
-                found += refs
-                left += more
-            if not left:
+                after: bytes | str = "-"
+                while True:
+                    refs, ids = await self._take_page(lane, name, after)
+                    found += refs
+                    pending += len(ids)
+                    if len(ids) < PAGE_ENTRIES:
+                        break
+                    after = b"(" + ids[-1]
+            if not pending:
                 await self._forget(lanes, name)
         return found
 
-    async def _take_from(self, lane: str, name: str) -> tuple[list[Ref], int]:
+    async def _take_page(
+        self, lane: str, name: str, after: bytes | str
+    ) -> tuple[list[Ref], list[bytes]]:
+        """One page of what `name` holds in a lane: the references had, and all ids that it held."""
         key = self.lane_key(lane)
         try:
             pending = await self._redis.xpending_range(
-                key, GROUP, "-", "+", PAGE_ENTRIES, consumername=name
+                key, GROUP, after, "+", PAGE_ENTRIES, consumername=name
             )
-            ids = [entry["message_id"] for entry in pending]
+            ids: list[Any] = [entry["message_id"] for entry in pending]
             if not ids:
-                return [], 0
+                return [], []
             entries = await self._redis.execute_command(
                 "XCLAIM", key, GROUP, self._consumer, SILENCE_MS, *ids
             )
         except ResponseError as error:
             if str(error).startswith("NOGROUP"):
-                return [], 0
+                return [], []
             raise EventCenterUnavailable(str(error)) from error
         except (RedisError, OSError) as error:
             raise EventCenterUnavailable(str(error)) from error
@@ -350,7 +374,7 @@ class EventCenter:
             (entry_id, None if fields is None else [b"r", fields.get(b"r")])
             for entry_id, fields in (entry for entry in entries if entry[0] is not None)
         ]
-        return await self._decode(lane, raw, taken_over=True), len(ids)
+        return await self._decode(lane, raw, taken_over=True), ids
 
     async def _forget(self, lanes: Sequence[str], name: str) -> None:
         """Only a consumer with nothing pending may go: its entries would be nobody's."""
@@ -391,6 +415,22 @@ class EventCenter:
                 if cursor == b"0-0":
                     break
         return found
+
+    async def depths(self, lanes: Sequence[str]) -> dict[str, Depth]:
+        """How much lies in these lanes; one that nobody has written to yet holds nothing."""
+        if not lanes:
+            return {}
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for lane in lanes:
+                pipe.xlen(self.lane_key(lane))
+                pipe.xpending(self.lane_key(lane), GROUP)
+            # A lane without a group answers with an error of its own.
+            answers = await self._run(pipe.execute(raise_on_error=False))
+        depths: dict[str, Depth] = {}
+        for lane, length, pending in zip(lanes, answers[::2], answers[1::2], strict=True):
+            read = pending["pending"] if isinstance(pending, dict) else 0
+            depths[lane] = Depth(length - read, read)
+        return depths
 
     async def trim(self, lanes: Sequence[str]) -> None:
         """Drop what was acknowledged and not deleted."""

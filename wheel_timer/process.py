@@ -132,11 +132,19 @@ class HttpServer(uvicorn.Server):
         """Serve from now on, beside the caller."""
         self._task = asyncio.create_task(self.serve(self._sockets), name="http")
 
-    async def stop(self) -> None:
-        """Close the listener, answer what was asked, end."""
+    async def stop(self, grace_s: float, at_once: asyncio.Event) -> None:
+        """
+        Close the listener, answer what was asked, end: within grace_s, or when at_once is set.
+        A client that trickles its request must not keep us.
+        """
         self.should_exit = True
-        if self._task is not None:
-            await self._task
+        if self._task is None:
+            return
+        hurry = asyncio.create_task(at_once.wait())
+        await asyncio.wait({self._task, hurry}, timeout=grace_s, return_when="FIRST_COMPLETED")
+        hurry.cancel()
+        self.force_exit = True
+        await self._task
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from hmac import compare_digest
 from typing import Final
 
+from wheel_timer.bearer import given_key, is_key
 from wheel_timer.errors import Forbidden, Unauthorized
 
 _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
@@ -24,7 +24,7 @@ class Access:
     """Judges a request by its headers. admin_key: None or empty for a server that is open."""
 
     def __init__(self, admin_key: str | None) -> None:
-        self._key = admin_key.encode() if admin_key else None
+        self._key = admin_key or None
 
     def check(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         """Raises Unauthorized or Forbidden. path: as it came, not decoded."""
@@ -33,14 +33,12 @@ class Access:
         elif path.startswith("/v1/") or path == "/metrics":
             self._check_key(self._key, headers)
 
-    def _check_key(self, key: bytes, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        for name, value in headers:
-            if name == b"authorization":
-                scheme, _, given = value.partition(b" ")
-                if scheme.lower() == b"bearer" and compare_digest(given.strip(), key):
-                    return
-                raise Unauthorized("this key is not one of this server")
-        raise Unauthorized("a key is needed: Authorization: Bearer KEY")
+    def _check_key(self, key: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        given = given_key(headers)
+        if given is None:
+            raise Unauthorized("a key is needed: Authorization: Bearer KEY")
+        if not is_key(given, key):
+            raise Unauthorized("this key is not one of this server")
 
     def _check_local(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         hosts: list[bytes] = []

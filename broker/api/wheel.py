@@ -6,8 +6,6 @@ import logging
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
-from redis.asyncio import Redis
-from redis.exceptions import RedisError
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,11 +31,10 @@ from wheel_timer.callback import (
     TIMEOUT_S_MIN,
     URL_CHARACTERS_MAX,
 )
-from wheel_timer.eventcenter import GROUP
+from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.store.audit import run_audits
 from wheel_timer.store.wheel import Shard, shards
 
-EVENT_CENTER_S_MAX: Final = 2.0
 AUDIT_ROWS_MAX: Final = 1000
 
 log = logging.getLogger(__name__)
@@ -127,7 +124,11 @@ async def get_wheel(context: Context, _: Request) -> Response:
     """The hands and the lanes."""
     found = await shards(context.db)
     names = context.registry.names()
-    depths = await _depths(context, names)
+    try:
+        depths = await context.event_center.depths(names)
+    except EventCenterUnavailable as error:
+        log.warning("the lanes could not be counted: %s", error)
+        depths = {}
     lanes = []
     for name in names:
         biz = context.registry.get(name)
@@ -190,36 +191,6 @@ def _shard_out(shard: Shard) -> ShardOut:
         sweep_time=format_time(shard.sweep_time_ms),
         reap_time=format_time(shard.reap_time_ms),
     )
-
-
-async def _depths(context: Context, names: list[str]) -> dict[str, tuple[int, int]]:
-    """biz_type -> (waiting, in flight); empty where Redis does not answer."""
-    if not names:
-        return {}
-    # A connection of its own, for the moment: the callbacks' connections are not disturbed.
-    redis = Redis.from_url(
-        context.settings.redis_url,
-        socket_timeout=EVENT_CENTER_S_MAX,
-        socket_connect_timeout=EVENT_CENTER_S_MAX,
-        protocol=2,
-    )
-    try:
-        async with redis, redis.pipeline(transaction=False) as pipeline:
-            for name in names:
-                key = context.event_center.lane_key(name)
-                pipeline.xlen(key)
-                pipeline.xpending(key, GROUP)
-            # A lane that nobody has written to yet has no group, which is an error of its own.
-            replies = await pipeline.execute(raise_on_error=False)
-    except (RedisError, OSError) as error:
-        log.warning("the lanes could not be counted: %s", error)
-        return {}
-    depths = {}
-    for name, length, pending in zip(names, replies[::2], replies[1::2], strict=True):
-        held = pending["pending"] if isinstance(pending, dict) else 0
-        if isinstance(length, int):
-            depths[name] = (length - held, held)
-    return depths
 
 
 OPERATIONS: Final = (

@@ -126,13 +126,13 @@ $$;
 
 -- Wait until every writer that may have read an older closed_to has committed: take the fence
 -- alone and let it go at once. A transaction of its own, after the one that closed.
--- Raises 55P03 after 50 ms: a waiting exclusive lock makes every new writer wait.
-CREATE FUNCTION wheel_barrier_v1(p_shard smallint) RETURNS void
+-- Raises 55P03 after p_wait_ms: a waiting exclusive lock makes every new writer wait.
+CREATE FUNCTION wheel_barrier_v1(p_shard smallint, p_wait_ms integer) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
-SET lock_timeout = '50ms'
 AS $$
 BEGIN
+    PERFORM set_config('lock_timeout', CAST(p_wait_ms AS text), true);
     PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_pointer'), p_shard);
 END
 $$;

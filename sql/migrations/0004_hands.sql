@@ -150,6 +150,12 @@ CREATE FUNCTION wheel_rearm_v1(
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
 AS $$
 DECLARE
     v_closed    bigint;
@@ -199,27 +205,40 @@ CREATE FUNCTION wheel_rescue_v1(p_shard smallint, p_epoch bigint) RETURNS intege
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET jit = off
 AS $$
 DECLARE
     v_closed  bigint;
-    v_rescued integer;
+    v_current bigint;
+    v_ids     uuid[];
+    v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT p."current_time" INTO v_current FROM timer_pointer AS p WHERE p.shard = p_shard;
+    -- By the index on due_at: most rows lie ahead, and there may be millions of them.
+    SELECT array_agg(b.task_id) INTO v_ids
     FROM (
         SELECT r.task_id
         FROM timer_requeue AS r
-        WHERE r.shard = p_shard
-            AND r.due_at <= (
-                SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard
-            )
-        ORDER BY r.task_id
+        WHERE r.shard = p_shard AND r.due_at <= v_current
+        ORDER BY r.shard, r.due_at, r.task_id
         LIMIT 1000
-        FOR UPDATE
-    ) AS l
-    WHERE q.task_id = l.task_id;
-    GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    ) AS b;
+    IF v_ids IS NOT NULL THEN
+        UPDATE timer_requeue AS q
+        SET due_at = v_closed + 1
+        FROM (
+            SELECT r.task_id
+            FROM timer_requeue AS r
+            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
+            ORDER BY r.task_id
+            FOR UPDATE
+        ) AS l
+        WHERE q.task_id = l.task_id;
+        GET DIAGNOSTICS v_rescued = ROW_COUNT;
+    END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'

@@ -293,7 +293,8 @@ $$;
 -- Put attempts that did not end their task back on the wheel, one row a task, of one shard.
 --
 -- In:  p_outcomes: retry (a failure is spent), released (none is), unstarted (none, and no attempt
---      row: its number is skipped); p_delays: ms from now.
+--      row: its number is skipped); p_delays: ms from now. A claim is granted ahead of its moment,
+--      so what was not started may still lie before its start_time: never again before that.
 -- Needs status pending, revision and attempts = mine, and the lease (gone once this has run: a
 -- call sent again changes nothing). A stopped task is cancelled instead.
 -- Out: of those due within the look-ahead, which the caller publishes itself: id, place, moment.
@@ -330,7 +331,7 @@ DECLARE
     v_tids       tid[];
     v_stops      boolean[];
     v_outcomes   text[];
-    v_delays     bigint[];
+    v_moments    bigint[];
     v_retentions bigint[];
     v_https      smallint[];
     v_errors     text[];
@@ -345,10 +346,10 @@ BEGIN
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
         array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.tid), array_agg(k.stop),
-        array_agg(r.outcome), array_agg(r.delay),
+        array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_delays,
+    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_moments,
         v_retentions, v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
@@ -378,7 +379,7 @@ BEGIN
         SET status = CASE WHEN l.stop THEN 3 ELSE 0 END,
             failures = t.failures + CASE WHEN l.outcome = ''retry'' THEN 1 ELSE 0 END,
             lease_until = NULL,
-            next_at = CASE WHEN l.stop THEN NULL ELSE $11 + l.delay END,
+            next_at = CASE WHEN l.stop THEN NULL ELSE l.moment END,
             finish_time = CASE WHEN l.stop THEN $11 END,
             expire_at = CASE WHEN l.stop THEN $11 + l.retention END,
             http_status = CASE WHEN l.started IS NULL THEN t.http_status ELSE l.http_status END,
@@ -387,11 +388,11 @@ BEGIN
             duration = CASE WHEN l.started IS NULL THEN t.duration ELSE l.duration END,
             published = CASE WHEN l.started IS NULL THEN t.published ELSE l.published END
         FROM unnest($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) AS l(
-            tid, stop, outcome, delay, retention, http_status, error, started, duration, published
+            tid, stop, outcome, moment, retention, http_status, error, started, duration, published
         )
         WHERE t.ctid = l.tid',
         wheel_partition_v1(p_slot_lo)
-    ) USING v_tids, v_stops, v_outcomes, v_delays, v_retentions, v_https, v_errors, v_started,
+    ) USING v_tids, v_stops, v_outcomes, v_moments, v_retentions, v_https, v_errors, v_started,
         v_durations, v_published, v_now;
 
     IF v_stopped <> '{}' THEN
@@ -406,13 +407,13 @@ BEGIN
     INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
     SELECT r.task_id, p_shard, r.start_time,
         CASE
-            WHEN v_now + r.delay <= v_near_to THEN greatest(v_now + r.delay, v_closed) + 2000
-            ELSE v_now + r.delay
+            WHEN r.moment <= v_near_to THEN greatest(r.moment, v_closed) + 2000
+            ELSE r.moment
         END,
         r.biz_type,
         CASE WHEN r.outcome = 'retry' THEN 'retry' ELSE 'release' END
-    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_outcomes, v_delays)
-        AS r(task_id, start_time, biz_type, stop, outcome, delay)
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_outcomes, v_moments)
+        AS r(task_id, start_time, biz_type, stop, outcome, moment)
     WHERE NOT r.stop
     ORDER BY r.task_id
     ON CONFLICT (task_id) DO UPDATE
@@ -456,10 +457,10 @@ BEGIN
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY
-    SELECT r.task_id, r.start_time, v_now + r.delay, r.biz_type
-    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_delays)
-        AS r(task_id, start_time, biz_type, stop, delay)
-    WHERE NOT r.stop AND v_now + r.delay <= v_near_to;
+    SELECT r.task_id, r.start_time, r.moment, r.biz_type
+    FROM unnest(v_settled, v_places, v_biz_types, v_stops, v_moments)
+        AS r(task_id, start_time, biz_type, stop, moment)
+    WHERE NOT r.stop AND r.moment <= v_near_to;
 END
 $$;
 

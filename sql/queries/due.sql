@@ -11,11 +11,11 @@ FROM wheel_close_v1(
 ) AS c
 
 -- name: barrier
--- Wait, 50 ms at most, until every writer inside the fence has committed.
--- In:    shard
--- Out:   nothing; lock_not_available after 50 ms
+-- Wait until every writer inside the fence has committed.
+-- In:    shard, wait_ms
+-- Out:   nothing; lock_not_available after wait_ms
 -- Locks: fence, alone, for the moment of this statement
-SELECT CAST(wheel_barrier_v1(CAST(:shard AS smallint)) AS text)
+SELECT CAST(wheel_barrier_v1(CAST(:shard AS smallint), CAST(:wait_ms AS integer)) AS text)
 
 -- name: barrier_try
 -- The same without waiting.

@@ -42,18 +42,6 @@ SELECT wheel_lead_raise_v1(
     CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:seen AS bigint)
 )
 
--- name: shards
--- Every shard with its hands and its leader.
--- In:    nothing
--- Out:   a row a shard, times in ms
--- Cost:  one row a shard
--- Locks: none
-SELECT p.shard, p.leader, p.epoch,
-    pg_sequence_last_value(to_regclass('timer_closed_to_' || p.shard)),
-    p."current_time", p.sweep_time, p.reap_time, p.lease_until, wheel_now_ms()
-FROM timer_pointer AS p
-ORDER BY p.shard
-
 -- name: node_beat
 -- A process says that it lives; those silent for a day are forgotten.
 -- In:    node, role, version

@@ -93,17 +93,18 @@ async def test_two_closers_of_one_epoch_never_take_closed_to_back(
     answers = await asyncio.gather(
         *(store.close(db, 0, epoch, to_ms, LOOKAHEAD_MS) for to_ms in wanted)
     )
-    assert await sessions.value(CLOSED) == now_ms + 1_000 == max(answers)
-    # Each was told of no less than it asked for.
-    assert all(told_ms >= asked_ms for told_ms, asked_ms in zip(answers, wanted, strict=True))
+    assert await sessions.value(CLOSED) == now_ms + 1_000
+    # Each was told of no less than it asked for, and took nothing back.
+    for told, asked_ms in zip(answers, wanted, strict=True):
+        assert told.closed_to_ms >= max(asked_ms, told.closed_before_ms)
 
 
 async def test_nothing_is_closed_beyond_the_clock_and_one_look_ahead(
     hands: Hands, db: Database, clock: DatabaseClock
 ) -> None:
     now_ms = clock.freeze()
-    closed_ms = await store.close(db, 0, hands.leader.epoch, now_ms + 999_999, LOOKAHEAD_MS)
-    assert closed_ms == now_ms + LOOKAHEAD_MS
+    closed = await store.close(db, 0, hands.leader.epoch, now_ms + 999_999, LOOKAHEAD_MS)
+    assert closed.closed_to_ms == now_ms + LOOKAHEAD_MS
 
 
 async def test_a_clock_that_is_set_back_moves_no_hand_and_new_tasks_go_the_direct_way(
@@ -146,6 +147,10 @@ async def test_a_close_that_a_crash_of_postgres_forgets_only_repeats_a_range(
     session = await sessions.open()
     await session.execute('UPDATE timer_pointer SET "current_time" = %s', [before[1]])
     await session.execute("SELECT setval('timer_closed_to_0', %s)", [before[2]])
+    await audits_hold()
+    # Meanwhile a writer may have come in behind what this hand has in mind: it must begin anew.
+    with pytest.raises(LeadershipLost):
+        await hands.serve()
     await hands.leader.resign()
     heir = new_hands()
     await heir.lead()

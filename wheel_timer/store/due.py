@@ -6,12 +6,11 @@ An interval is (after, to]: open below, closed above, in ms.
 
 from __future__ import annotations
 
-import time
 from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from wheel_timer.clock import Clock, Pulse
+from wheel_timer.clock import Clock, Pulse, monotonic_s
 from wheel_timer.database import Database
 from wheel_timer.errors import FenceBusy
 from wheel_timer.wheel import LAP_S
@@ -72,17 +71,17 @@ async def close(db: Database, shard: int, epoch: int, to_ms: int, lookahead_ms: 
     return Closed._make(row)
 
 
-async def pass_barrier(db: Database, shard: int, *, wait: bool) -> bool:
+async def pass_barrier(db: Database, shard: int, wait_ms: int) -> bool:
     """
     Whether every writer that may have read an older closed_to has committed.
 
-    wait: up to 50 ms, during which new writers queue up behind us; else only look.
+    wait_ms: how long to wait for that, while new writers queue up behind us; 0: only look.
     """
-    if not wait:
+    if not wait_ms:
         row = await db.fetch_one("barrier_try", {"shard": shard})
         return row == (True,)
     try:
-        await db.execute("barrier", {"shard": shard})
+        await db.execute("barrier", {"shard": shard, "wait_ms": wait_ms})
     except FenceBusy:
         return False
     return True
@@ -111,7 +110,7 @@ async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int
     if last_s - first_s > LOOK_S_MAX or first_s // LAP_S != last_s // LAP_S:
         await clock.measure()
         return True
-    sent_s = time.monotonic()
+    sent_s = monotonic_s()
     row = await db.fetch_one("look", {"shard": shard, "after": after_ms, "to": to_ms})
     assert row is not None
     clock.observe(Pulse._make(row[1:]), sent_s)

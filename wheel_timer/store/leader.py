@@ -23,20 +23,6 @@ class Poll(NamedTuple):
     expired: bool
 
 
-class Shard(NamedTuple):
-    """A pointer row."""
-
-    shard: int
-    leader: str | None
-    epoch: int
-    closed_to_ms: int | None
-    current_time_ms: int
-    sweep_time_ms: int
-    reap_time_ms: int
-    lease_until_ms: int
-    now_ms: int
-
-
 async def poll(session: Session, shard: int) -> Poll:
     """Look whether the shard can be had. The lock, once taken, is held by `session`."""
     row = await session.fetch_one("lead_poll", {"shard": shard})
@@ -71,11 +57,6 @@ async def raise_epoch(db: Database, shard: int, epoch: int, seen: int) -> int | 
     """Lift our epoch above one seen elsewhere; returns it, None where somebody else leads."""
     row = await db.fetch_one("lead_raise", {"shard": shard, "epoch": epoch, "seen": seen})
     return row[0] if row else None
-
-
-async def shards(db: Database) -> list[Shard]:
-    """Every shard with its hands and its leader."""
-    return [Shard._make(row) for row in await db.fetch("shards")]
 
 
 async def beat(db: Database, node: str, role: str, version: str) -> int:

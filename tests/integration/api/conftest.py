@@ -79,14 +79,16 @@ async def orders(client: httpx.AsyncClient) -> str:
     return "orders"
 
 
-def client_of(context: Context, **changed: Any) -> httpx.AsyncClient:
-    """A client of an app over the same parts, with some settings changed."""
+def client_of(
+    context: Context, *, event_center: EventCenter | None = None, **changed: Any
+) -> httpx.AsyncClient:
+    """A client of an app over the same parts, with some settings or the event center changed."""
     settings = msgspec.structs.replace(context.settings, **changed)
     own = Context(
         settings=settings,
         db=context.db,
         clock=context.clock,
-        event_center=context.event_center,
+        event_center=event_center or context.event_center,
         registry=context.registry,
         submitter=context.submitter,
         health=context.health,

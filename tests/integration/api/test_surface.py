@@ -18,6 +18,7 @@ from tests.integration.api.conftest import client_of
 from wheel_timer import metrics
 from wheel_timer.database import Database
 from wheel_timer.errors import DatabaseUnavailable
+from wheel_timer.eventcenter import EventCenter
 
 KEY = "correct horse battery staple"
 
@@ -209,8 +210,12 @@ async def test_the_wheel_shows_hands_and_lanes(
 
 
 async def test_the_wheel_is_shown_with_redis_away(context: Context, orders: str) -> None:
-    async with client_of(context, redis_url="unix:///nowhere/redis.sock") as client:
+    away = EventCenter(
+        "unix:///nowhere/redis.sock", prefix="wt", consumer="test", cluster_id="test"
+    )
+    async with client_of(context, event_center=away) as client:
         wheel = (await client.get("/v1/wheel")).json()
+    await away.close()
     assert wheel["lanes"][0]["depth"] is None
     assert len(wheel["shards"]) == 1
 
