@@ -20,6 +20,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from broker.caller import Caller
 from broker.claimer import Claimer
@@ -36,10 +37,14 @@ from broker.transport import CallbackTransport
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.settings import Settings
 from wheel_timer.task import Ref
+
+# Published so far ahead of our clock: the database's was set, and ours does not know it yet. More
+# than any look-ahead, because near tasks are published with their moment.
+CLOCK_BEHIND_MS: Final = 5_000
 
 logger = logging.getLogger(__name__)
 
@@ -63,6 +68,7 @@ class Notifier:
         self._brokers = 1
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
+        self._measuring: asyncio.Task[None] | None = None
         self._report = Report()
         self._transport = CallbackTransport(
             Guard(
@@ -172,6 +178,16 @@ class Notifier:
             lane = self._lanes[ref.biz_type]
             if lane.add(ref):
                 self._timekeeper.touch(lane)
+        is_behind = refs and refs[-1].published_ms - self._clock.now_ms() > CLOCK_BEHIND_MS
+        if is_behind and (self._measuring is None or self._measuring.done()):
+            self._measuring = asyncio.create_task(self._measure())
+
+    async def _measure(self) -> None:
+        try:
+            await self._clock.measure()
+        except WheelTimerError as error:
+            logger.warning("the database's clock could not be read: %s", error)
+        self._timekeeper.turn_soon()
 
     def _claim_ended(self, lanes: Iterable[Lane]) -> None:
         self._timekeeper.claim_ended(lanes)

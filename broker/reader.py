@@ -24,7 +24,7 @@ from wheel_timer.eventcenter import EventCenter
 from wheel_timer.task import Ref
 
 READ_COUNT: Final = 500  # entries of one lane in one read: ~3 ms of parsing
-BLOCK_MS: Final = 1_000
+BLOCK_MS: Final = 2_000
 UNBLOCK_AGAIN_S: Final = 0.02
 
 logger = logging.getLogger(__name__)
