@@ -43,6 +43,11 @@ class Registry:
         """The biz_type as far as this broker knows."""
         return self._by_name.get(name)
 
+    @property
+    def version(self) -> int:
+        """Grows with every change that is known here."""
+        return self._version
+
     def names(self) -> list[str]:
         """All names known here, in order."""
         return sorted(self._by_name)
@@ -51,19 +56,17 @@ class Registry:
         """Call `listener` with the biz_types that are new or changed, each time there are some."""
         self._listeners.append(listener)
 
-    async def refresh(self) -> bool:
+    async def refresh(self) -> None:
         """
-        Know what the database knows now; says whether that was news. Raises DatabaseUnavailable.
+        Know what the database knows now. Raises DatabaseUnavailable.
 
         Callers that come together share one read, but never one that began before they came.
         """
         seen = self._reads_begun
-        version = self._version
         async with self._reading:
             if self._reads_begun == seen:
                 self._reads_begun += 1
                 self._take(await store.load_newer(self._db, self._version))
-        return self._version != version
 
     async def put(self, name: str, given: BizTypeIn, expected: int | None) -> store.Put:
         """Write a biz_type (see store.biz.put) and know it here at once."""

@@ -47,6 +47,7 @@ class TaskReader:
     async def read(self, raws: Sequence[bytes | Raw]) -> list[Read]:
         """The submission of each task, or what is wrong with it. Raises DatabaseUnavailable."""
         found: list[Read] = []
+        version = self._registry.version
         for raw in raws:
             found.append(self._read(raw))
             if len(found) % READ_AT_ONCE == 0:
@@ -54,9 +55,12 @@ class TaskReader:
         doubtful = [
             i for i, read in enumerate(found) if isinstance(read, BizTypeUnknown | RefusedByBizType)
         ]
-        if doubtful and await self._registry.refresh():
-            for i in doubtful:
-                found[i] = self._read(raws[i])
+        if doubtful:
+            await self._registry.refresh()
+            # The news may have come by itself while we were reading: compare with where we began.
+            if self._registry.version != version:
+                for i in doubtful:
+                    found[i] = self._read(raws[i])
         return found
 
     def _read(self, raw: bytes | Raw) -> Read:

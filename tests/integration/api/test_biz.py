@@ -8,10 +8,13 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from starlette.requests import Request
 
 from broker.api.context import Context
+from broker.api.reading import READ_AT_ONCE, TaskReader
 from broker.registry import Registry
-from wheel_timer.biz import BizTypeIn
+from broker.submission import Submission
+from wheel_timer.biz import BizType, BizTypeIn
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import StaleVersion
@@ -201,6 +204,38 @@ async def test_another_broker_learns_of_a_change_by_the_clocks_pulse(db: Databas
     assert registry.get("orders") == put.biz
     assert registry.names() == ["orders"]
     assert seen == [("orders", put.biz.version)]
+
+
+async def test_news_that_comes_in_the_middle_of_a_read_holds_for_all_of_it(
+    context: Context, db: Database
+) -> None:
+    """The part that was read before it came is read again, though the refresh brings no news."""
+    biz = (await store.put(db, "orders", given())).biz
+    asked = 0
+
+    class Learning(Registry):
+        def get(self, name: str) -> BizType | None:
+            nonlocal asked
+            asked += 1
+            found = super().get(name)
+            if asked == READ_AT_ONCE:
+                self._take([biz])
+            return found
+
+    registry = Learning(db)
+    request = Request({"type": "http", "headers": []})
+    registered = Context(
+        settings=context.settings,
+        db=db,
+        clock=context.clock,
+        event_center=context.event_center,
+        registry=registry,
+        submitter=context.submitter,
+        health=context.health,
+    )
+    reader = TaskReader(registered, request)
+    found = await reader.read([b'{"biz_type": "orders", "delay": 3600}'] * (READ_AT_ONCE + 1))
+    assert all(isinstance(read, Submission) for read in found)
 
 
 async def test_callers_who_come_together_share_a_read(
