@@ -62,7 +62,16 @@ class Caller:
     def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
         """Call, or settle what is not to be called; the lane's slot is taken already."""
         now_ms = self._clock.now_ms()
-        terms = lane.terms.of(claim.callback, claim.retry)
+        try:
+            terms = lane.terms.of(claim.callback, claim.retry)
+        except Exception as error:
+            # One task's row must not stop the turn that starts everybody else's.
+            logger.exception("the terms of task %s cannot be read", claim.task_id)
+            terms = lane.terms.of(None, None)
+            answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
+            self.settle(lane, claim, ref, decide(answer, claim, terms.policy, now_ms), answer)
+            self._slot_free(lane)
+            return
         outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
         if outcome is None:
             self._attempts.add(asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms)))

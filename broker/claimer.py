@@ -48,7 +48,12 @@ class Claimer:
 
     def may_claim(self) -> bool:
         """Whether claims are possible: Postgres answers, the clock is known, results get away."""
-        return not self.is_held and self._clock.is_known() and self._settler.backlog < BACKLOG_MAX
+        return (
+            not self.is_held
+            and self._clock.is_known()
+            and not self._settler.is_failing
+            and self._settler.backlog < BACKLOG_MAX
+        )
 
     def begin(self, batch: Batch) -> None:
         """Begin a claim call."""
@@ -70,9 +75,9 @@ class Claimer:
             claimed = await claim(self._db, refs, timeouts_ms)
             self._failures = 0
             signal.reached("delivery.claimed")
-            if claimed.early:
-                await self._clock.measure()
             self._sort_out(batch, claimed)
+            if claimed.early:
+                await self._measure()
         except WheelTimerError as error:
             self._failed(batch, error)
         finally:
@@ -80,11 +85,19 @@ class Claimer:
                 lane.claiming -= 1
             self._ended({lane for lane, _ in wanted})
 
+    async def _measure(self) -> None:
+        """The clock was wrong about something; what was granted is ours all the same."""
+        try:
+            await self._clock.measure()
+        except WheelTimerError as error:
+            logger.warning("the database's clock could not be read: %s", error)
+
     def _sort_out(self, batch: Batch, claimed: Claimed) -> None:
         """What nothing is said of is settled, gone or a copy: its entry is given up."""
+        now_ms = self._clock.now_ms()
         for one in claimed.claims:
             lane, ref = batch.pop(one.task_id)
-            lane.claimed(one, ref)
+            lane.claimed(one, ref, now_ms)
         for task_id in (*claimed.early, *claimed.again):
             lane, ref = batch.pop(task_id)
             lane.put_back(ref, ref.moment_ms)

@@ -20,12 +20,19 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
+from broker.outcome import SETTLE_MS
 from broker.terms import TermsOf
 from wheel_timer.biz import BizType
+from wheel_timer.store.claim import LEASE_MARGIN_MS
 from wheel_timer.task import Claim, Ref
 
 # References waiting in one lane of one broker: a fraction of a second of work at full speed.
 READ_AHEAD: Final = 2_000
+# As long as none of them is due: else a task of now would wait unread behind thousands of later
+# ones (of one instant to come, or under the leases of a broker that died).
+READ_AHEAD_MAX: Final = 6_000
+# A claim is worth a call for so long after it was made; then it goes back, for another broker.
+HOLD_MS: Final = LEASE_MARGIN_MS - SETTLE_MS
 # A claim takes 2-5 ms; three times that, and still inside the 20 ms that a claim may be early.
 CLAIM_AHEAD_MS: Final = 12
 # What is due within this is claimed along, once a claim is made anyway.
@@ -51,7 +58,8 @@ class Lane:
         self.is_hungry = False  # and in its queue for the next claim
         self.alarm_ms: float | None = None
         self._waiting: list[tuple[int, int, Ref]] = []
-        self._claimed: list[tuple[int, int, Claim, Ref]] = []
+        self._claimed: list[tuple[int, int, Claim, Ref, float]] = []
+        self._stale_ms: float | None = None  # when the first of them may have to go back
         self._held: set[bytes] = set()
         self.is_full = False
         self._pace = 0.0  # callbacks started a second, lately
@@ -77,9 +85,13 @@ class Lane:
         """Whether nothing of this lane is held here."""
         return not (self._held or self.depth or self.in_flight)
 
-    def has_room(self) -> bool:
+    def has_room(self, now_ms: float) -> bool:
         """Whether more may be read; once full, only after half was worked off."""
-        self.is_full = len(self._waiting) >= (READ_AHEAD // 2 if self.is_full else READ_AHEAD)
+        waiting = self._waiting
+        limit = READ_AHEAD
+        if waiting and waiting[0][0] > now_ms + CLAIM_REACH_MS:
+            limit = READ_AHEAD_MAX
+        self.is_full = len(waiting) >= (limit // 2 if self.is_full else limit)
         return not self.is_full
 
     def add(self, ref: Ref) -> bool:
@@ -121,15 +133,29 @@ class Lane:
         self.claiming += len(refs)
         return refs
 
-    def claimed(self, claim: Claim, ref: Ref) -> None:
-        """Hold a claim until its moment and a free slot."""
-        heapq.heappush(self._claimed, (ref.moment_ms, next(_order), claim, ref))
+    def claimed(self, claim: Claim, ref: Ref, now_ms: float) -> None:
+        """Hold a claim until its moment and a free slot; for HOLD_MS, it was made now."""
+        # A claim is granted ahead of its moment; a reference that was put back may say "now".
+        moment_ms = max(ref.moment_ms, claim.start_time_ms)
+        heapq.heappush(self._claimed, (moment_ms, next(_order), claim, ref, now_ms + HOLD_MS))
+        if self._stale_ms is None:
+            self._stale_ms = now_ms + HOLD_MS
+
+    def stale(self, now_ms: float) -> list[tuple[Claim, Ref]]:
+        """Take the claims that found no slot while they were worth a call."""
+        if self._stale_ms is None or now_ms < self._stale_ms:
+            return []
+        stale = [(claim, ref) for *_, claim, ref, until_ms in self._claimed if until_ms <= now_ms]
+        self._claimed = [entry for entry in self._claimed if entry[4] > now_ms]
+        heapq.heapify(self._claimed)
+        self._stale_ms = min((entry[4] for entry in self._claimed), default=None)
+        return stale
 
     def startable(self, now_ms: float, now_s: float) -> Iterator[tuple[Claim, Ref]]:
         """Take the claims whose moment has come, while slots are free; they count as in flight."""
         claimed = self._claimed
         while claimed and self.in_flight < self.slots and claimed[0][0] <= now_ms:
-            _, _, claim, ref = heapq.heappop(claimed)
+            _, _, claim, ref, _ = heapq.heappop(claimed)
             self.in_flight += 1
             self._started += 1
             yield claim, ref
@@ -144,9 +170,10 @@ class Lane:
         The moment to look at this lane again; None where only something else can change it (a
         slot that comes free, a reference that is read).
         """
-        start_ms = claim_ms = None
-        if self._claimed and self.in_flight < self.slots:
-            start_ms = self._claimed[0][0]
+        start_ms: float | None = None
+        claim_ms: float | None = None
+        if self._claimed:
+            start_ms = self._claimed[0][0] if self.in_flight < self.slots else self._stale_ms
         if self._waiting:
             claim_ms = self._waiting[0][0] - CLAIM_AHEAD_MS
             if claim_ms <= now_ms:
@@ -163,8 +190,9 @@ class Lane:
 
     def give_up_claimed(self) -> list[tuple[Claim, Ref]]:
         """Every claim that was not started, when the broker stops."""
-        claims = [(claim, ref) for _, _, claim, ref in self._claimed]
+        claims = [(claim, ref) for _, _, claim, ref, _ in self._claimed]
         self._claimed.clear()
+        self._stale_ms = None
         return claims
 
     def _ahead(self) -> int:

@@ -46,6 +46,9 @@ from wheel_timer.task import Ref
 # than any look-ahead, because near tasks are published with their moment.
 CLOCK_BEHIND_MS: Final = 5_000
 
+# What results get to reach Postgres at a stop, however short the drain.
+SETTLE_S_MIN = 5.0
+
 logger = logging.getLogger(__name__)
 
 
@@ -80,7 +83,9 @@ class Notifier:
         self._reader = Reader(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
-            lanes_with_room=lambda: [name for name, lane in self._lanes.items() if lane.has_room()],
+            lanes_with_room=lambda: [
+                name for name, lane in self._lanes.items() if lane.has_room(clock.now_ms())
+            ],
             deliver=self._deliver,
         )
         self.takeover = TakeOver(
@@ -115,6 +120,7 @@ class Notifier:
             clock=clock,
             claim=self._claimer.begin,
             start=self._caller.start,
+            release=lambda lane, claim, ref: self._caller.settle(lane, claim, ref, Unstarted()),
             may_claim=self._claimer.may_claim,
         )
 
@@ -146,7 +152,7 @@ class Notifier:
                 self._caller.settle(lane, claim, ref, Unstarted())
         await self._hand_back()
         await self._caller.drain(drain_s)
-        await self._settler.drain()
+        await self._settle_all(max(drain_s, SETTLE_S_MIN))
         self.takeover.stop()
         await asyncio.gather(*self._loops)
         # The read that was under way may have brought some more.
@@ -192,7 +198,7 @@ class Notifier:
     def _claim_ended(self, lanes: Iterable[Lane]) -> None:
         self._timekeeper.claim_ended(lanes)
         # A full lane is left out of the blocking read under way: read anew once it has room.
-        if any(lane.is_full and lane.has_room() for lane in lanes):
+        if any(lane.is_full and lane.has_room(self._clock.now_ms()) for lane in lanes):
             self._reader.wake()
 
     def _slot_free(self, lane: Lane) -> None:
@@ -202,6 +208,14 @@ class Notifier:
     def _let_go(self, refs: Sequence[Ref]) -> None:
         for ref in refs:
             self._lanes[ref.biz_type].let_go(ref)
+
+    async def _settle_all(self, within_s: float) -> None:
+        try:
+            async with asyncio.timeout(within_s):
+                await self._settler.drain()
+        except TimeoutError:
+            # Their leases end, and they are called again: after their answer, so twice.
+            logger.error("%d results could not be settled in time", self._settler.backlog)
 
     async def _leave(self) -> None:
         try:

@@ -68,7 +68,16 @@ class Settler:
         self._writers: dict[Queue, asyncio.Task[None]] = {}
         self._done: list[Ref] = []
         self._acknowledging: asyncio.Task[None] | None = None
+        self._failing: set[Queue] = set()
         self.backlog = 0
+
+    @property
+    def is_failing(self) -> bool:
+        """
+        Whether results wait for Postgres to come back. A claim now could win against them: a call
+        that was answered would be made again.
+        """
+        return bool(self._failing)
 
     def add(self, result: Result, ref: Ref) -> None:
         """Take over a result and the entry that it answers."""
@@ -131,10 +140,18 @@ class Settler:
             await self._settle(queue, [_without_texts(result)])
 
     async def _settle_once(self, queue: Queue, results: list[Result]) -> None:
-        if queue is None:
-            await settle_final(self._db, results)
-            return
-        near = await settle_again(self._db, queue, results, lookahead_ms=self._lookahead_ms)
+        near: list[Ref] = []
+        try:
+            if queue is None:
+                await settle_final(self._db, results)
+            else:
+                near = await settle_again(self._db, queue, results, lookahead_ms=self._lookahead_ms)
+        except DataRejected:
+            raise
+        except WheelTimerError:
+            self._failing.add(queue)
+            raise
+        self._failing.discard(queue)
         if near:
             try:
                 await self._event_center.publish_direct(near)

@@ -101,9 +101,15 @@ class TermsOf:
             "wheel-timer-biz-type": biz.biz_type,
             **headers,
         }
+        try:
+            parsed = httpx.URL(url or "")
+        except httpx.InvalidURL as error:
+            # It was checked when it was given; what another release let through fails its own
+            # tasks only.
+            parsed, refusal = httpx.URL(""), f"the callback URL cannot be called: {error}"
         return Target(
             biz.callback_method if own is None or own.method is None else own.method,
-            httpx.URL(url or ""),
+            parsed,
             tuple(fixed.items()),
             self._keys,
             timeout_ms,

@@ -53,7 +53,8 @@ class Now(Protocol):
 class Timekeeper:
     """
     claim: begins a claim call for a batch of at most BATCH_ROWS_MAX (one reference a task) and
-    calls `claim_ended` after it. start: begins one attempt. may_claim: whether claims are allowed.
+    calls `claim_ended` after it. start: begins one attempt. release: gives a claim back that found
+    no slot. may_claim: whether claims are allowed.
     """
 
     def __init__(
@@ -62,12 +63,14 @@ class Timekeeper:
         clock: Now,
         claim: Callable[[Batch], None],
         start: Callable[[Lane, Claim, Ref], None],
+        release: Callable[[Lane, Claim, Ref], None],
         may_claim: Callable[[], bool],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
         self._claim = claim
         self._start = start
+        self._release = release
         self._may_claim = may_claim
         self._touched: list[Lane] = []
         self._hungry: deque[Lane] = deque()
@@ -120,6 +123,8 @@ class Timekeeper:
             lane.is_touched = False
             for claim, ref in lane.startable(now_ms, now_s):
                 self._start(lane, claim, ref)
+            for claim, ref in lane.stale(now_ms):
+                self._release(lane, claim, ref)
             if not lane.is_hungry and lane.wants(now_ms):
                 lane.is_hungry = True
                 self._hungry.append(lane)

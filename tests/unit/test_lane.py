@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from broker.lane import CLAIM_AHEAD_MS, CLAIM_REACH_MS, READ_AHEAD, Lane
+from broker.lane import CLAIM_AHEAD_MS, CLAIM_REACH_MS, HOLD_MS, READ_AHEAD, READ_AHEAD_MAX, Lane
 from broker.timekeeper import BATCH_ROWS_MAX, CLAIM_CALLS_MAX, Batch, Timekeeper
 from wheel_timer.biz import BizType
 from wheel_timer.task import Claim, Ref
@@ -68,11 +68,11 @@ def test_claims_start_at_their_moment_in_free_slots_only() -> None:
     lane = a_lane(concurrency=2)
     refs = [a_ref(T), a_ref(T), a_ref(T), a_ref(T + 5)]
     for ref in refs:
-        lane.claimed(a_claim(ref), ref)
+        lane.claimed(a_claim(ref), ref, T)
     assert list(lane.startable(T - 0.001, 0.0)) == []
     assert len(list(lane.startable(T, 0.0))) == 2
     assert list(lane.startable(T, 0.0)) == []
-    assert lane.next_ms(T) is None
+    assert lane.next_ms(T) == T + HOLD_MS
     lane.in_flight = 0
     assert len(list(lane.startable(T, 0.0))) == 1
     assert lane.next_ms(T) == T + 5
@@ -83,7 +83,7 @@ def test_a_hot_lane_claims_ahead_of_its_slots() -> None:
     for turn in range(50):
         for _ in range(10):
             ref = a_ref()
-            lane.claimed(a_claim(ref), ref)
+            lane.claimed(a_claim(ref), ref, T)
         assert len(list(lane.startable(T, turn * 0.01))) == 10
         lane.in_flight = 0
     for _ in range(500):
@@ -106,11 +106,44 @@ def test_a_full_lane_is_read_again_only_when_half_is_gone() -> None:
     lane = a_lane(concurrency=10_000)
     for _ in range(READ_AHEAD):
         lane.add(a_ref())
-    assert not lane.has_room()
+    assert not lane.has_room(T)
     lane.take(T, READ_AHEAD // 2)
-    assert not lane.has_room()
+    assert not lane.has_room(T)
     lane.take(T, 1)
-    assert lane.has_room()
+    assert lane.has_room(T)
+
+
+def test_references_of_later_do_not_keep_those_of_now_unread() -> None:
+    lane = a_lane()
+    for _ in range(READ_AHEAD):
+        lane.add(a_ref())
+    assert not lane.has_room(T)
+    assert lane.has_room(T - 1_000)
+    for _ in range(READ_AHEAD_MAX - READ_AHEAD):
+        lane.add(a_ref())
+    assert not lane.has_room(T - 1_000)
+
+
+def test_a_claim_that_finds_no_slot_goes_back_while_its_lease_lasts() -> None:
+    lane = a_lane(concurrency=1)
+    refs = [a_ref(), a_ref(), a_ref()]
+    for ref, claimed_ms in zip(refs, (T, T, T + 1_000), strict=True):
+        lane.add(ref)
+        lane.claimed(a_claim(ref), ref, claimed_ms)
+    (started,) = lane.startable(T, 0.0)
+    assert lane.next_ms(T) == T + HOLD_MS
+    assert lane.stale(T + HOLD_MS - 1) == []
+    ((_, back),) = lane.stale(T + HOLD_MS)
+    assert {started[1], back} == set(refs[:2])
+    assert lane.next_ms(T + HOLD_MS) == T + 1_000 + HOLD_MS
+
+
+def test_a_claim_made_ahead_of_its_moment_does_not_start_before_it() -> None:
+    lane = a_lane()
+    ref = a_ref()._replace(moment_ms=T - 11)
+    lane.claimed(a_claim(ref)._replace(start_time_ms=T), ref, T - 11)
+    assert list(lane.startable(T - 1, 0.0)) == []
+    assert len(list(lane.startable(T, 0.0))) == 1
 
 
 @pytest.mark.parametrize(("concurrency", "brokers", "slots"), [(64, 1, 64), (64, 3, 21), (2, 5, 1)])
@@ -140,11 +173,13 @@ class Kept:
         self.clock = FakeClock()
         self.batches: list[Batch] = []
         self.started: list[Ref] = []
+        self.released: list[Ref] = []
         self.may_claim = True
         self.timekeeper = Timekeeper(
             clock=self.clock,
             claim=self.batches.append,
             start=lambda _lane, _claim, ref: self.started.append(ref),
+            release=lambda _lane, _claim, ref: self.released.append(ref),
             may_claim=lambda: self.may_claim,
         )
 
@@ -230,7 +265,7 @@ async def test_a_claim_is_started_when_its_moment_comes() -> None:
     kept = Kept()
     lane = a_lane()
     ref = a_ref(T)
-    lane.claimed(a_claim(ref), ref)
+    lane.claimed(a_claim(ref), ref, T)
     await kept.turn(lane)
     assert kept.started == []
     kept.clock.ms = T
