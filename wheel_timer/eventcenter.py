@@ -87,6 +87,15 @@ def unpack(packed: bytes, biz_type: str, entry_id: bytes, *, taken_over: bool = 
     )
 
 
+def _as_read(claimed: Iterable[Any]) -> list[Any]:
+    """Claimed entries, of which the driver makes dicts, as a read brings them."""
+    return [
+        (entry_id, None if fields is None else [b"r", fields.get(b"r")])
+        for entry_id, fields in claimed
+        if entry_id is not None
+    ]
+
+
 class EventCenter:
     """
     The lanes, as one process sees them.
@@ -128,6 +137,7 @@ class EventCenter:
         self._hand_back = script("hand_back")
         self._heartbeat = script("heartbeat")
         self._trim = script("trim")
+        self._forget_in = script("forget")
 
     def lane_key(self, biz_type: str) -> str:
         """The stream of a biz_type."""
@@ -370,22 +380,14 @@ class EventCenter:
             raise EventCenterUnavailable(str(error)) from error
         except (RedisError, OSError) as error:
             raise EventCenterUnavailable(str(error)) from error
-        raw = [
-            (entry_id, None if fields is None else [b"r", fields.get(b"r")])
-            for entry_id, fields in (entry for entry in entries if entry[0] is not None)
-        ]
-        return await self._decode(lane, raw, taken_over=True), ids
+        return await self._decode(lane, _as_read(entries), taken_over=True), ids
 
     async def _forget(self, lanes: Sequence[str], name: str) -> None:
         """Only a consumer with nothing pending may go: its entries would be nobody's."""
         for lane in lanes:
-            try:
-                await self._redis.xgroup_delconsumer(self.lane_key(lane), GROUP, name)
-            except ResponseError as error:
-                if not str(error).startswith(("NOGROUP", "ERR no such key")):
-                    raise EventCenterUnavailable(str(error)) from error
-            except (RedisError, OSError) as error:
-                raise EventCenterUnavailable(str(error)) from error
+            if not await self._run(self._forget_in(keys=[self.lane_key(lane)], args=[GROUP, name])):
+                # It was only frozen, and has read something since we looked.
+                return
         await self._run(self._redis.zrem(f"{self._prefix}:brokers", name))
 
     async def claim_idle(self, lanes: Sequence[str]) -> list[Ref]:
@@ -407,11 +409,7 @@ class EventCenter:
                     raise EventCenterUnavailable(str(error)) from error
                 # 6.2 answers two parts, 7 a third: the ids it dropped because they were trimmed.
                 cursor, entries = answer[0], answer[1]
-                raw = [
-                    (entry_id, None if fields is None else [b"r", fields.get(b"r")])
-                    for entry_id, fields in (entry for entry in entries if entry[0] is not None)
-                ]
-                found += await self._decode(lane, raw, taken_over=True)
+                found += await self._decode(lane, _as_read(entries), taken_over=True)
                 if cursor == b"0-0":
                     break
         return found
