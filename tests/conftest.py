@@ -7,7 +7,8 @@ What every test may ask for: real servers, a database of its own, a clock, fault
     postgres_proxy, redis_proxy      a network that fails              fix_proxy.py
     endpoint                         who is called back                fix_endpoint.py
     sessions                         other sessions, and their waits   fix_sessions.py
-    hands, new_hands, lanes          a daemon, turned step by step     fix_hands.py
+    hands, new_hands                 a daemon, turned step by step     fix_hands.py
+    lanes, new_center                what lies in Redis, and readers   fix_lanes.py
     audits_hold                      nothing lost, nothing uncovered   fix_audits.py
 """
 
@@ -28,6 +29,7 @@ pytest_plugins = [
     "tests.fix_sessions",
     "tests.fix_audits",
     "tests.fix_hands",
+    "tests.fix_lanes",
     "tests.fix_delivery",
 ]
 

@@ -9,7 +9,6 @@ from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest_asyncio
-from redis.asyncio import Redis
 
 from daemon.due import DueHand
 from daemon.leader import Leader
@@ -17,7 +16,7 @@ from daemon.sweep import SweepHand
 from wheel_timer import signal
 from wheel_timer.clock import Clock
 from wheel_timer.database import STATEMENT_TIMEOUT_S, Database, Rows, Session
-from wheel_timer.eventcenter import EventCenter, unpack
+from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.leader import Term
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_id
@@ -164,48 +163,6 @@ async def hands(new_hands: NewHands) -> Hands:
     made = new_hands()
     await made.lead()
     return made
-
-
-class Lanes:
-    """What lies in the lanes of a test's prefix."""
-
-    def __init__(self, client: Redis, prefix: str, event_center: EventCenter) -> None:
-        self._client = client
-        self._prefix = prefix
-        self._event_center = event_center
-
-    def key(self, biz_type: str = BIZ_TYPE) -> str:
-        return self._event_center.lane_key(biz_type)
-
-    async def refs(self, biz_type: str = BIZ_TYPE) -> list[Ref]:
-        """The references in a lane, oldest first, whoever has read them."""
-        entries: Any = await self._client.xrange(self.key(biz_type))
-        return [unpack(fields[b"r"], biz_type, entry_id) for entry_id, fields in entries]
-
-    async def ids(self, biz_type: str = BIZ_TYPE) -> list[UUID]:
-        """The tasks they lead to, one for each entry."""
-        return [ref.task_id for ref in await self.refs(biz_type)]
-
-    async def pending(self, consumer: str, biz_type: str = BIZ_TYPE) -> list[bytes]:
-        """Ids of the entries that a consumer has read and not acknowledged."""
-        found: Any = await self._client.xpending_range(
-            self.key(biz_type), "brokers", "-", "+", 10_000, consumer
-        )
-        return [entry["message_id"] for entry in found]
-
-    async def lose(self) -> None:
-        """What a flush does to this prefix: every key of it is gone."""
-        keys = [key async for key in self._client.scan_iter(f"{self._prefix}:*", count=1000)]
-        if keys:
-            await self._client.delete(*keys)
-
-
-@pytest_asyncio.fixture
-async def lanes(redis_client: Redis, redis_url: str, redis_prefix: str) -> AsyncIterator[Lanes]:
-    """A look into the lanes."""
-    center = EventCenter(redis_url, prefix=redis_prefix, consumer="test", cluster_id=CLUSTER)
-    yield Lanes(redis_client, redis_prefix, center)
-    await center.close()
 
 
 def task_at(start_time_ms: int, biz_type: str = BIZ_TYPE, **fields: Any) -> NewTask:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Final, LiteralString
 
@@ -23,6 +23,14 @@ WAITING: Final = """
 SELECT count(*) FROM pg_stat_activity
 WHERE datname = current_database() AND wait_event_type = 'Lock' AND query LIKE %s
 """
+
+
+async def until(is_so: Callable[[], Awaitable[object]], timeout_s: float = WAIT_S) -> None:
+    """Return as soon as something is so that no signal tells of."""
+    deadline_s = time.monotonic() + timeout_s
+    while not await is_so():
+        assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s"
+        await asyncio.sleep(LOOK_EACH_S)
 
 
 class Sessions:
@@ -56,17 +64,15 @@ class Sessions:
 
     async def until(self, query: LiteralString, *params: object, timeout_s: float = WAIT_S) -> None:
         """Return as soon as the query answers something that counts as true."""
-        deadline_s = time.monotonic() + timeout_s
-        while not await self.value(query, *params):
-            assert time.monotonic() < deadline_s, f"not within {timeout_s:g} s: {query}"
-            await asyncio.sleep(LOOK_EACH_S)
+        await until(lambda: self.value(query, *params), timeout_s)
 
     async def until_waiting(self, query_like: str, count: int = 1) -> None:
         """Return as soon as `count` sessions that run such a query wait for a lock."""
-        deadline_s = time.monotonic() + WAIT_S
-        while await self.value(WAITING, f"%{query_like}%") < count:
-            assert time.monotonic() < deadline_s, f"nobody waits in {query_like}"
-            await asyncio.sleep(LOOK_EACH_S)
+
+        async def enough() -> bool:
+            return bool(await self.value(WAITING, f"%{query_like}%") >= count)
+
+        await until(enough)
 
     @asynccontextmanager
     async def submitter_in_the_fence(
@@ -74,7 +80,8 @@ class Sessions:
     ) -> AsyncIterator[asyncio.Task[list[Submitted]]]:
         """
         A submit of this task that has entered the fence, read closed_to, and now waits before it
-        writes: for its biz_id, which another session holds. It goes on when the block is left.
+        writes: for its biz_id, which another session holds. It goes on, and ends, when the block
+        is left.
         """
         assert task.biz_id is not None
         holder = await self.open()
@@ -86,6 +93,7 @@ class Sessions:
             submitting = asyncio.create_task(submit(db, 0, [task]))
             await self.until_waiting("wheel_submit")
             yield submitting
+        await submitting
 
     async def close(self) -> None:
         for session in self._open:

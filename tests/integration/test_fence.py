@@ -8,7 +8,8 @@ import pytest
 
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import LOOKAHEAD_MS, Hands, Lanes, task_at
+from tests.fix_hands import LOOKAHEAD_MS, Hands, task_at
+from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.errors import FenceBusy
@@ -153,14 +154,14 @@ async def test_a_submit_that_runs_between_two_steps_of_a_tick_is_published_or_co
     await audits_hold()
 
 
-async def test_a_waiting_barrier_gives_up_after_50_ms_and_lets_submitters_in(
+async def test_a_barrier_that_waited_in_vain_lets_submitters_in(
     db: Database, clock: DatabaseClock, sessions: Sessions
 ) -> None:
     now_ms = clock.freeze()
     async with sessions.submitter_in_the_fence(db, task_at(now_ms, biz_id="x")):
         with pytest.raises(FenceBusy):
-            await db.execute("barrier", {"shard": 0})
-        assert await store.pass_barrier(db, 0, wait=False) is False
+            await db.execute("barrier", {"shard": 0, "wait_ms": 50})
+        assert await store.pass_barrier(db, 0, 0) is False
         # Nobody waits for the fence any more: the next submit is not held up.
         assert await sessions.value(FENCE_HELD_BY_ALL) == 0
         await submit(db, 0, [task_at(now_ms)])
@@ -170,7 +171,7 @@ async def test_a_waiting_barrier_gives_up_after_50_ms_and_lets_submitters_in(
 async def test_the_barrier_holds_nothing_once_it_is_passed(
     db: Database, sessions: Sessions
 ) -> None:
-    assert await store.pass_barrier(db, 0, wait=True)
+    assert await store.pass_barrier(db, 0, 50)
     assert await sessions.value("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == 0
 
 
@@ -178,5 +179,5 @@ async def test_every_shard_has_a_fence_of_its_own(
     db: Database, clock: DatabaseClock, sessions: Sessions
 ) -> None:
     async with sessions.submitter_in_the_fence(db, task_at(clock.now_ms(), biz_id="x")):
-        assert await store.pass_barrier(db, 1, wait=False)
-        assert not await store.pass_barrier(db, 0, wait=False)
+        assert await store.pass_barrier(db, 1, 0)
+        assert not await store.pass_barrier(db, 0, 0)

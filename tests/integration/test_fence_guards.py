@@ -13,7 +13,8 @@ from psycopg.pq.abc import PGconn
 
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import Hands, Lanes, NewHands, task_at
+from tests.fix_hands import Hands, NewHands, task_at
+from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.errors import SchemaMismatch

@@ -9,7 +9,8 @@ import pytest
 
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import LOOKAHEAD_MS, Hands, Lanes, NewHands, task_at
+from tests.fix_hands import LOOKAHEAD_MS, Hands, NewHands, task_at
+from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost

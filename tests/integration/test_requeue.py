@@ -11,7 +11,8 @@ import pytest
 
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import VISIBILITY_S, Hands, Lanes, ref_to, task_at
+from tests.fix_hands import VISIBILITY_S, Hands, ref_to, task_at
+from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.store.claim import LEASE_MARGIN_MS, claim

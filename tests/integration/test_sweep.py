@@ -9,7 +9,8 @@ import pytest
 
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import Hands, Lanes, NewHands, ref_to, task_at
+from tests.fix_hands import Hands, NewHands, ref_to, task_at
+from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
@@ -140,7 +141,9 @@ async def test_a_sweep_that_meets_a_settle_about_to_commit_sees_what_it_made_of_
     settler = await sessions.open()
     async with settler.transaction():
         if outcome == "finished":
-            await settler.execute("UPDATE timer_task SET status = 1, finish_time = 0, expire_at = 0")
+            await settler.execute(
+                "UPDATE timer_task SET status = 1, finish_time = 0, expire_at = 0"
+            )
         else:
             await settler.execute("UPDATE timer_task SET next_at = %s", [now_ms + 60_000])
             await settler.execute(
