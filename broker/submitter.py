@@ -46,7 +46,7 @@ from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.submit import BATCH_ROWS_MAX, Submitted, submit
 from wheel_timer.store.task import lookup
 from wheel_timer.task import NewTask, Ref
-from wheel_timer.wheel import new_task_id
+from wheel_timer.wheel import new_task_ids
 
 CALLS_MAX: Final = 2
 # Two calls of half the size cost more than one: 64 connections got 3,800 submits/s with two calls
@@ -263,9 +263,9 @@ class Submitter:
     async def _new_tasks(self, origins: list[_Origin], shard: int) -> list[NewTask]:
         """Give each submission its moment and its id. Raises DatabaseUnavailable."""
         now_ms: int | None = None
-        tasks = []
-        for job, index in origins:
-            wanted = job.submissions[index]
+        submissions = [job.submissions[index] for job, index in origins]
+        moments = []
+        for wanted in submissions:
             start_time_ms = wanted.start_time_ms
             if start_time_ms is None:
                 if now_ms is None:
@@ -273,22 +273,24 @@ class Submitter:
                 start_time_ms = now_ms + wanted.delay_ms
             if wanted.spread_ms:
                 start_time_ms += random.randrange(wanted.spread_ms)
-            start_time_ms = min(start_time_ms, START_TIME_MS_MAX)
-            tasks.append(
-                NewTask(
-                    new_task_id(start_time_ms, shard),
-                    start_time_ms,
-                    wanted.biz_type,
-                    wanted.biz_id,
-                    wanted.biz_data,
-                    wanted.content_type,
-                    wanted.callback,
-                    wanted.retry,
-                    wanted.max_age_ms,
-                    wanted.traceparent,
-                )
+            moments.append(min(start_time_ms, START_TIME_MS_MAX))
+        return [
+            NewTask(
+                task_id,
+                start_time_ms,
+                wanted.biz_type,
+                wanted.biz_id,
+                wanted.biz_data,
+                wanted.content_type,
+                wanted.callback,
+                wanted.retry,
+                wanted.max_age_ms,
+                wanted.traceparent,
             )
-        return tasks
+            for task_id, start_time_ms, wanted in zip(
+                new_task_ids(moments, shard), moments, submissions, strict=True
+            )
+        ]
 
     async def _now_ms(self) -> int:
         """The database's clock, rounded up: a delay is never cut short."""

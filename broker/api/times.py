@@ -73,8 +73,10 @@ def _parse_seconds(raw: bytes) -> int:
         raise BadTime("a number of seconds or an RFC 3339 text")
     if len(raw) > _NUMBER_CHARACTERS_MAX:
         raise BadTime(f"a number of more than {_NUMBER_CHARACTERS_MAX} characters")
-    if raw.isdigit():
-        return int(raw) * 1000
+    # What nearly everybody sends; a tenth of the time that Decimal takes.
+    whole, point, fraction = raw.partition(b".")
+    if whole.isdigit() and len(fraction) <= 3 and (fraction.isdigit() or not point):
+        return int(whole) * 1000 + int(fraction.ljust(3, b"0"))
     seconds = Decimal(raw.decode("ascii"))
     # Compared before it is multiplied out: 1e999999 has a million digits.
     if seconds > START_TIME_MS_MAX:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from wheel_timer.database import Database
+from wheel_timer.store.column import sparse
 from wheel_timer.store.place import by_partition
 from wheel_timer.task import Ref, Result, Status
 from wheel_timer.wheel import home_of
@@ -86,15 +87,15 @@ def _facts(batch: Sequence[Result]) -> dict[str, Any]:
         "attempts": [r.attempt for r in batch],
         "revisions": [r.revision for r in batch],
         "retentions": [r.retention_ms for r in batch],
-        "http_statuses": [r.http_status for r in batch],
-        "errors": [r.error for r in batch],
-        "error_classes": [r.error_class for r in batch],
-        "excerpts": [r.response_excerpt for r in batch],
-        "started": [r.started_ms for r in batch],
-        "durations": [r.duration_ms for r in batch],
+        "http_statuses": sparse([r.http_status for r in batch]),
+        "errors": sparse([r.error for r in batch]),
+        "error_classes": sparse([r.error_class for r in batch]),
+        "excerpts": sparse([r.response_excerpt for r in batch]),
+        "started": sparse([r.started_ms for r in batch]),
+        "durations": sparse([r.duration_ms for r in batch]),
         "dues": [r.due_ms for r in batch],
         "published": [r.published_ms for r in batch],
-        "addresses": [r.remote_address for r in batch],
+        "addresses": sparse([r.remote_address for r in batch]),
         "brokers": [r.broker for r in batch],
         "config_versions": [r.config_version for r in batch],
     }

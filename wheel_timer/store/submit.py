@@ -7,6 +7,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
+from wheel_timer.store.column import sparse
 from wheel_timer.task import NewTask
 
 BATCH_ROWS_MAX: Final = 1000
@@ -45,13 +46,13 @@ async def submit(
             "task_ids": [t.task_id for t in tasks],
             "start_times": [t.start_time_ms for t in tasks],
             "biz_types": [t.biz_type for t in tasks],
-            "biz_ids": [t.biz_id for t in tasks],
-            "biz_data": [t.biz_data for t in tasks],
-            "content_types": [t.content_type for t in tasks],
-            "callbacks": [_text(t.callback) for t in tasks],
-            "retries": [_text(t.retry) for t in tasks],
-            "max_ages": [t.max_age_ms for t in tasks],
-            "traceparents": [t.traceparent for t in tasks],
+            "biz_ids": sparse([t.biz_id for t in tasks]),
+            "biz_data": sparse([t.biz_data for t in tasks]),
+            "content_types": sparse([t.content_type for t in tasks]),
+            "callbacks": sparse([_text(t.callback) for t in tasks]),
+            "retries": sparse([_text(t.retry) for t in tasks]),
+            "max_ages": sparse([t.max_age_ms for t in tasks]),
+            "traceparents": sparse([t.traceparent for t in tasks]),
             "lookahead_ms": lookahead_ms,
         },
     )
