@@ -19,11 +19,12 @@ from wheel_timer import signal
 from wheel_timer.biz import BizType, BizTypeIn
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.eventcenter import GROUP, EventCenter
+from wheel_timer.eventcenter import EventCenter
 from wheel_timer.settings import Settings
 from wheel_timer.store import biz as store_biz
 from wheel_timer.store.submit import submit
 from wheel_timer.store.task import attempts, lookup
+from wheel_timer.streams import GROUP
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_id
 

@@ -10,7 +10,8 @@ import pytest_asyncio
 from redis.asyncio import Redis
 
 from tests.fix_hands import BIZ_TYPE, CLUSTER, ref_to, task_at
-from wheel_timer.eventcenter import EventCenter, unpack
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.streams import unpack
 from wheel_timer.task import Ref
 
 

@@ -14,8 +14,9 @@ from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_proxy import PostgresProxy, RedisProxy
 from wheel_timer import signal
 from wheel_timer.errors import DatabaseUnavailable
-from wheel_timer.eventcenter import GROUP, EventCenter
+from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.claim import claim
+from wheel_timer.streams import GROUP
 from wheel_timer.task import Ref, Result
 
 Another = Callable[..., Awaitable[Delivery]]

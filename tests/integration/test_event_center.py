@@ -15,7 +15,8 @@ from tests.fix_lanes import Lanes, NewCenter, bare, refs_of
 from tests.fix_proxy import RedisProxy
 from tests.fix_sessions import until
 from wheel_timer.errors import EventCenterUnavailable
-from wheel_timer.eventcenter import GROUP, EventCenter, pack, unpack
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.streams import GROUP, pack, unpack
 
 LANE: Final = "orders"
 NOW_MS: Final = 1_800_000_000_000

@@ -10,8 +10,8 @@ import pytest
 from redis.asyncio import Redis
 
 from tests.fix_lanes import Lanes, NewCenter, bare, refs_of
-from wheel_timer import eventcenter as module
-from wheel_timer.eventcenter import GROUP
+from wheel_timer import consumers as module
+from wheel_timer.streams import GROUP
 from wheel_timer.task import Ref
 
 LANE: Final = "orders"

@@ -1,0 +1,136 @@
+"""
+What every command to the event center shares: the connection, the keys, the form of an entry.
+
+Keys, with PREFIX the setting REDIS_PREFIX and TAG the lane's hash tag, 0 to 15, so that a cluster
+can spread the lanes:
+
+    PREFIX:{TAG}:lane:BIZ_TYPE         stream; one field `r`, a packed reference; entries are
+                                       deleted when they are acknowledged
+    PREFIX:{TAG}:epoch:CLUSTER:SHARD   string; the highest epoch that has published to this tag
+    PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
+
+Nothing expires by itself. Driver errors become EventCenterUnavailable here, and in the callers of
+`connection`.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+import zlib
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Final
+from uuid import UUID
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError
+
+from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.task import Ref
+
+log: Final = logging.getLogger(__name__)
+
+TAGS: Final = 16
+GROUP: Final = "brokers"
+SOCKET_TIMEOUT_S: Final = 5.0
+# Also the most ids a script gets: Lua unpacks no more than 8,000.
+PAGE_ENTRIES: Final = 500
+
+# version, task_id, start_time_ms, moment_ms, published_ms
+_REFERENCE: Final = struct.Struct(">B16sqqq")
+_VERSION: Final = 1
+
+
+def driver_options() -> dict[str, Any]:
+    """No retries of the driver's own: a repeated XADD publishes twice."""
+    return {
+        "retry": Retry(NoBackoff(), 0),
+        "socket_connect_timeout": SOCKET_TIMEOUT_S,
+        "protocol": 2,
+        "decode_responses": False,
+    }
+
+
+def pack(ref: Ref) -> bytes:
+    """A reference as it lies in a stream entry; the lane names the biz_type."""
+    return _REFERENCE.pack(
+        _VERSION, ref.task_id.bytes, ref.start_time_ms, ref.moment_ms, ref.published_ms
+    )
+
+
+def unpack(packed: bytes, biz_type: str, entry_id: bytes, *, taken_over: bool = False) -> Ref:
+    """The reference in a stream entry. Raises ValueError for anything else."""
+    if len(packed) != _REFERENCE.size or packed[0] != _VERSION:
+        raise ValueError("not a reference")
+    _, task_id, start_time_ms, moment_ms, published_ms = _REFERENCE.unpack(packed)
+    return Ref(
+        UUID(bytes=task_id), start_time_ms, moment_ms, published_ms, biz_type, entry_id, taken_over
+    )
+
+
+def _as_read(claimed: Iterable[Any]) -> list[Any]:
+    """Claimed entries, of which the driver makes dicts, as a read brings them."""
+    return [
+        (entry_id, None if fields is None else [b"r", fields.get(b"r")])
+        for entry_id, fields in claimed
+        if entry_id is not None
+    ]
+
+
+class Streams:
+    """One process' way to Redis. consumer: its name in the group, new at every start."""
+
+    def __init__(self, redis_url: str, *, prefix: str, consumer: str) -> None:
+        self._redis: Redis = Redis.from_url(
+            redis_url,
+            socket_timeout=SOCKET_TIMEOUT_S,
+            health_check_interval=0,
+            **driver_options(),
+        )
+        self._prefix = prefix
+        self._consumer = consumer
+        self._acknowledge = self._script("acknowledge")
+
+    def _script(self, name: str) -> Any:
+        text = Path(__file__).with_name("lua").joinpath(f"{name}.lua").read_text(encoding="utf-8")
+        return self._redis.register_script(text)
+
+    def lane_key(self, biz_type: str) -> str:
+        """The stream of a biz_type."""
+        tag = zlib.crc32(biz_type.encode()) % TAGS
+        return f"{self._prefix}:{{{tag}}}:lane:{biz_type}"
+
+    async def _decode(
+        self, biz_type: str, entries: Iterable[Any], *, taken_over: bool = False
+    ) -> list[Ref]:
+        """References of raw entries. What is no reference is counted out: acknowledged, logged."""
+        refs: list[Ref] = []
+        broken: list[bytes] = []
+        for entry in entries:
+            if entry is None:
+                continue
+            entry_id, fields = entry
+            try:
+                # A trimmed entry that is still pending comes without fields.
+                refs.append(unpack(fields[1], biz_type, entry_id, taken_over=taken_over))
+            except (TypeError, IndexError, ValueError):
+                broken.append(entry_id)
+        if broken:
+            log.warning("%d entries of lane %s hold no reference; dropped", len(broken), biz_type)
+            await self._run(
+                self._acknowledge(keys=[self.lane_key(biz_type)], args=[GROUP, *broken])
+            )
+        return refs
+
+    async def ping(self) -> None:
+        """Whether Redis answers."""
+        await self._run(self._redis.ping())
+
+    async def _run(self, command: Any) -> Any:
+        try:
+            return await command
+        except (RedisError, OSError) as error:
+            raise EventCenterUnavailable(str(error) or type(error).__name__) from error
