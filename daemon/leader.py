@@ -9,11 +9,15 @@ the advisory lock only makes replacing a dead one fast. Neither is trusted for s
     lease     LEASE_S from the start of a renewal, by the database's clock; renewed each third
     trusted   by the leader itself until LEASE_S - MARGIN_S after that start, on its own monotonic
               clock; from then on it writes nothing and stands by again
-    takeover  the lock was free: at once, under epoch + 1. Else once the lease has run out.
+    takeover  the leader's lock fell: at once, under epoch + 1. Else once the lease has run out.
+    lock      held by a leader as a sign of life. One that took over by lease has none yet, says
+              so in the row, and tries for it with each renewal, then each UNLOCKED_RENEW_S: until
+              it has it, that the lock is free says nothing
 
     leader killed              its session ends, the lock falls: a standby's next poll, <= POLL_S
     leader frozen, cut off     the lock stays; its lease runs out: <= LEASE_S + POLL_S
-    ... and back again         its first write is refused, or it no longer trusts its lease
+    ... and back again         its first write is refused, or it no longer trusts its lease; it lets
+                               the lock go, which its heir takes, and stands by
     lock session cut alone     the next renewal fails and it stands by; till then its epoch holds
     renewal fails or errs      it stands by: in doubt nobody leads
     two start at once          the row lock orders them; the second finds the lock taken
@@ -41,6 +45,7 @@ log: Final = logging.getLogger(__name__)
 
 LEASE_S: Final = 12.0
 RENEW_S: Final = LEASE_S / 3
+UNLOCKED_RENEW_S: Final = 1.0
 # Time for a write that has just begun to arrive before anybody else may lead.
 MARGIN_S: Final = 2.0
 POLL_S: Final = 0.2
@@ -85,7 +90,7 @@ class Leader:
             "leading shard %d under epoch %d (%s)",
             self.shard,
             self.epoch,
-            "the lock was free" if locked else "the leader's lease had run out",
+            "its lock was free" if locked else "the leader's lease had run out",
         )
         metrics.leads(self.shard, True)
         reached("leader.elected")
@@ -96,13 +101,13 @@ class Leader:
 
     async def keep(self) -> None:
         """Renew until the term is over. Never raises; `is_leader` says how it stands."""
-        due_s = monotonic_s() + RENEW_S
+        renewed_s = monotonic_s()
         while self.is_leader:
+            due_s = renewed_s + (RENEW_S if self._locked else UNLOCKED_RENEW_S)
             await asyncio.sleep(min(POLL_S, max(0.0, due_s - monotonic_s())))
-            if monotonic_s() < due_s or not self.is_leader:
-                continue
-            due_s = monotonic_s() + RENEW_S
-            await self._renew()
+            if monotonic_s() >= due_s and self.is_leader:
+                renewed_s = monotonic_s()
+                await self._renew()
 
     async def _renew(self) -> None:
         start_s = monotonic_s()
@@ -110,12 +115,13 @@ class Leader:
             if not self._session.is_open:
                 self.step_down("its lock session was cut")
                 return
-            if not await store.renew(self._session, self.shard, self.epoch, round(LEASE_S * 1000)):
+            kept, self._locked = await store.renew(
+                self._session, self.shard, self.epoch, round(LEASE_S * 1000), locked=self._locked
+            )
+            if not kept:
                 self.step_down("another epoch leads")
                 return
             self._trust(start_s)
-            if not self._locked:
-                self._locked = (await store.poll(self._session, self.shard)).locked
         except WheelTimerError as error:
             self.step_down(f"its lease could not be renewed: {error}")
 
@@ -145,12 +151,11 @@ class Leader:
 
     async def resign(self) -> None:
         """Give the lease and the lock back, in order, so that a standby need not wait."""
-        led = self.is_leader
         self._trusted_until_s = 0.0
         metrics.leads(self.shard, False)
         try:
-            if led:
-                await store.renew(self._session, self.shard, self.epoch, 0)
+            if self.epoch and self._session.is_open:
+                await store.renew(self._session, self.shard, self.epoch, 0, locked=self._locked)
             if self._locked and self._session.is_open:
                 await store.unlock(self._session, self.shard)
         except WheelTimerError as error:

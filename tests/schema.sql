@@ -261,11 +261,18 @@ CREATE FUNCTION public.wheel_lead_poll_v1(p_shard smallint, OUT locked boolean, 
     LANGUAGE plpgsql
     SET search_path TO 'public'
     AS $$
+DECLARE
+    v_is_locked boolean;
 BEGIN
-    SELECT p.lease_until <= wheel_now_ms() INTO expired
+    SELECT p.lease_until <= wheel_now_ms(), p.is_locked INTO expired, v_is_locked
     FROM timer_pointer AS p
     WHERE p.shard = p_shard;
     locked := pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard);
+    IF locked AND NOT (expired OR v_is_locked) THEN
+        -- The leader took the shard from one that was frozen, and has not got the lock yet.
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+        locked := false;
+    END IF;
 END
 $$;
 
@@ -285,16 +292,25 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_lead_renew_v1(p_shard smallint, p_epoch bigint, p_lease_ms bigint) RETURNS boolean
+CREATE FUNCTION public.wheel_lead_renew_v1(p_shard smallint, p_epoch bigint, p_lease_ms bigint, p_locked boolean, OUT kept boolean, OUT locked boolean) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '1s'
     AS $$
 BEGIN
+    locked := p_locked OR (
+        p_lease_ms > 0
+        AND pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard)
+    );
     UPDATE timer_pointer AS p
-    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END
+    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END,
+        is_locked = locked
     WHERE p.shard = p_shard AND p.epoch = p_epoch;
-    RETURN FOUND;
+    kept := FOUND;
+    IF NOT kept AND locked AND NOT p_locked THEN
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+        locked := false;
+    END IF;
 END
 $$;
 
@@ -308,9 +324,13 @@ DECLARE
 BEGIN
     RETURN QUERY
     UPDATE timer_pointer AS p
-    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms
-    WHERE p.shard = p_shard AND (p_locked OR p.lease_until <= v_now)
+    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms,
+        is_locked = p_locked
+    WHERE p.shard = p_shard AND (p.lease_until <= v_now OR p_locked AND p.is_locked)
     RETURNING p.epoch, p."current_time", p.sweep_time;
+    IF NOT FOUND AND p_locked THEN
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+    END IF;
 END
 $$;
 
@@ -1148,6 +1168,7 @@ CREATE TABLE public.timer_pointer (
     leader text,
     epoch bigint DEFAULT 0 NOT NULL,
     lease_until bigint DEFAULT 0 NOT NULL,
+    is_locked boolean DEFAULT false NOT NULL,
     CONSTRAINT timer_pointer_order CHECK ((sweep_time <= "current_time")),
     CONSTRAINT timer_pointer_shard_check CHECK (((shard >= 0) AND (shard <= 4095)))
 )

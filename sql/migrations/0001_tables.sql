@@ -87,6 +87,7 @@ $$;
 
 -- One row a shard: how far its hands are and who moves them.
 -- sweep_time <= current_time <= closed_to (the sequence timer_closed_to_N), always.
+-- is_locked: the leader holds the shard's advisory lock, so a free one means that it is dead.
 CREATE TABLE timer_pointer (
     shard          smallint PRIMARY KEY CHECK (shard BETWEEN 0 AND 4095),
     "current_time" bigint   NOT NULL,
@@ -95,6 +96,7 @@ CREATE TABLE timer_pointer (
     leader         text,
     epoch          bigint   NOT NULL DEFAULT 0,
     lease_until    bigint   NOT NULL DEFAULT 0,
+    is_locked      boolean  NOT NULL DEFAULT false,
     CONSTRAINT timer_pointer_order CHECK (sweep_time <= "current_time")
 ) WITH (fillfactor = 10);
 

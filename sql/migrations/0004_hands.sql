@@ -365,7 +365,7 @@ END
 $$;
 
 -- A standby's look at a shard, in the session that would hold the leader's lock: whether the lock
--- was free (and is ours now), and whether the leader's lease has run out.
+-- was free because the leader is dead (and is ours now), and whether its lease has run out.
 -- It polls and never waits: a waiting session holds a snapshot and stops vacuum everywhere.
 CREATE FUNCTION wheel_lead_poll_v1(
     p_shard smallint, OUT locked boolean, OUT expired boolean
@@ -373,16 +373,24 @@ CREATE FUNCTION wheel_lead_poll_v1(
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 AS $$
+DECLARE
+    v_is_locked boolean;
 BEGIN
-    SELECT p.lease_until <= wheel_now_ms() INTO expired
+    SELECT p.lease_until <= wheel_now_ms(), p.is_locked INTO expired, v_is_locked
     FROM timer_pointer AS p
     WHERE p.shard = p_shard;
     locked := pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard);
+    IF locked AND NOT (expired OR v_is_locked) THEN
+        -- The leader took the shard from one that was frozen, and has not got the lock yet.
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+        locked := false;
+    END IF;
 END
 $$;
 
--- Become the leader under the next epoch: with the lock in hand at once, else only once the
--- leader's lease has run out. No row: somebody was faster, or the lease still runs.
+-- Become the leader under the next epoch: once the lease has run out, or at once with the lock that
+-- the leader held in hand. No row: somebody was faster, or the lease still runs; the lock is let go
+-- then, for in the hands of a standby it says nothing.
 CREATE FUNCTION wheel_lead_take_v1(
     p_shard smallint, p_leader text, p_lease_ms bigint, p_locked boolean
 ) RETURNS TABLE (epoch bigint, "current_time" bigint, sweep_time bigint)
@@ -395,25 +403,40 @@ DECLARE
 BEGIN
     RETURN QUERY
     UPDATE timer_pointer AS p
-    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms
-    WHERE p.shard = p_shard AND (p_locked OR p.lease_until <= v_now)
+    SET leader = p_leader, epoch = p.epoch + 1, lease_until = v_now + p_lease_ms,
+        is_locked = p_locked
+    WHERE p.shard = p_shard AND (p.lease_until <= v_now OR p_locked AND p.is_locked)
     RETURNING p.epoch, p."current_time", p.sweep_time;
+    IF NOT FOUND AND p_locked THEN
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+    END IF;
 END
 $$;
 
--- Extend the lease; false: it is somebody else's now. p_lease_ms 0 gives it back.
+-- Extend the lease, and try for the lock where it is not ours yet (p_locked false). p_lease_ms 0
+-- gives the lease back. Out: kept, false where the shard is somebody else's now; locked.
 CREATE FUNCTION wheel_lead_renew_v1(
-    p_shard smallint, p_epoch bigint, p_lease_ms bigint
-) RETURNS boolean
+    p_shard smallint, p_epoch bigint, p_lease_ms bigint, p_locked boolean,
+    OUT kept boolean, OUT locked boolean
+)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '1s'
 AS $$
 BEGIN
+    locked := p_locked OR (
+        p_lease_ms > 0
+        AND pg_try_advisory_lock(wheel_lock_class('timer_requeue'), p_shard)
+    );
     UPDATE timer_pointer AS p
-    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END
+    SET lease_until = CASE WHEN p_lease_ms = 0 THEN 0 ELSE wheel_now_ms() + p_lease_ms END,
+        is_locked = locked
     WHERE p.shard = p_shard AND p.epoch = p_epoch;
-    RETURN FOUND;
+    kept := FOUND;
+    IF NOT kept AND locked AND NOT p_locked THEN
+        PERFORM pg_advisory_unlock(wheel_lock_class('timer_requeue'), p_shard);
+        locked := false;
+    END IF;
 END
 $$;
 

@@ -1,7 +1,7 @@
 -- name: lead_poll
 -- A standby's look at a shard, in the session that would hold the leader's lock.
 -- In:    shard
--- Out:   locked, expired
+-- Out:   locked: the leader's lock fell, and is ours now; expired: its lease is over
 -- Cost:  one row; waits for nothing and holds no snapshot
 -- Locks: the leader's advisory lock, if it was free
 SELECT l.locked, l.expired FROM wheel_lead_poll_v1(CAST(:shard AS smallint)) AS l
@@ -18,13 +18,15 @@ FROM wheel_lead_take_v1(
 ) AS t
 
 -- name: lead_renew
--- Extend the lease, or give it back with 0.
--- In:    shard, epoch, lease_ms
--- Out:   boolean: it is still ours
--- Locks: pointer row
-SELECT wheel_lead_renew_v1(
-    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:lease_ms AS bigint)
-)
+-- Extend the lease, or give it back with 0; try for the lock where it is not ours yet.
+-- In:    shard, epoch, lease_ms, locked boolean: the lock is ours
+-- Out:   kept boolean: the lease is still ours; locked boolean
+-- Locks: pointer row; the leader's advisory lock, if it was free
+SELECT r.kept, r.locked
+FROM wheel_lead_renew_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:lease_ms AS bigint),
+    CAST(:locked AS boolean)
+) AS r
 
 -- name: lead_unlock
 -- Let the leader's lock go.

@@ -17,10 +17,17 @@ class Term(NamedTuple):
 
 
 class Poll(NamedTuple):
-    """locked: the leader's lock was free and is ours now. expired: the lease has run out."""
+    """locked: the leader's lock fell and is ours now. expired: the lease has run out."""
 
     locked: bool
     expired: bool
+
+
+class Renewed(NamedTuple):
+    """kept: the shard is led under our epoch still. locked: the leader's lock is ours."""
+
+    kept: bool
+    locked: bool
 
 
 async def poll(session: Session, shard: int) -> Poll:
@@ -33,19 +40,22 @@ async def poll(session: Session, shard: int) -> Poll:
 async def take(
     session: Session, shard: int, leader: str, lease_ms: int, *, locked: bool
 ) -> Term | None:
-    """Begin a term under the next epoch; None: somebody was faster."""
+    """Begin a term under the next epoch; None: somebody was faster, and a lock is let go."""
     row = await session.fetch_one(
         "lead_take", {"shard": shard, "leader": leader, "lease_ms": lease_ms, "locked": locked}
     )
     return Term._make(row) if row else None
 
 
-async def renew(session: Session, shard: int, epoch: int, lease_ms: int) -> bool:
-    """Extend the lease; False: the shard is led under another epoch. 0 ms gives it back."""
+async def renew(
+    session: Session, shard: int, epoch: int, lease_ms: int, *, locked: bool
+) -> Renewed:
+    """Extend the lease, 0 ms gives it back; try for the lock where it is not ours yet."""
     row = await session.fetch_one(
-        "lead_renew", {"shard": shard, "epoch": epoch, "lease_ms": lease_ms}
+        "lead_renew", {"shard": shard, "epoch": epoch, "lease_ms": lease_ms, "locked": locked}
     )
-    return row == (True,)
+    assert row is not None
+    return Renewed._make(row)
 
 
 async def unlock(session: Session, shard: int) -> None:
