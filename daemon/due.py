@@ -150,6 +150,7 @@ class DueHand:
             raise LeadershipLost(leader.shard, leader.epoch)
         reached("due.closed")
         self._closed_s = time.monotonic()
+        await self._publisher.announce()
         if not await self._barrier.passed():
             reached("due.unfenced")
             after_ms = max(self._published_ms, self._unfenced_ms)

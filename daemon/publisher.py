@@ -47,6 +47,27 @@ class Publisher:
         self._leader = leader
         self._visibility_ms = visibility_ms
         self.published = 0
+        self._announced_epoch = 0
+
+    async def announce(self) -> None:
+        """
+        Make our epoch known to the whole event center, once: a predecessor that was frozen in the
+        middle of a publish is refused then, in lanes that we have nothing for, too.
+        """
+        leader = self._leader
+        if self._announced_epoch == leader.epoch:
+            return
+        try:
+            announced = await self._event_center.announce(leader.shard, leader.epoch)
+            if announced.refused_by is not None:
+                await leader.outbid(announced.refused_by)
+                announced = await self._event_center.announce(leader.shard, leader.epoch)
+        except EventCenterUnavailable as error:
+            log.warning("shard %d: its epoch is not known to Redis: %s", leader.shard, error)
+            return
+        if announced.missing:
+            log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
+        self._announced_epoch = leader.epoch
 
     async def tasks(self, window: Window, key: Key) -> Key | None:
         """Publish one page of pending tasks of a window; the next page's key, None at its end."""
@@ -97,7 +118,7 @@ class Publisher:
             if published.refused_by is not None:
                 raise EventCenterUnavailable("another database publishes under the same prefix")
         if published.missing:
-            log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
+            self._announced_epoch = 0
         reached("due.published")
         self.published += len(refs)
         late_ms = self._clock.now_ms() - min(ref.moment_ms for ref in refs)

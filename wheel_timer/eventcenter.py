@@ -25,7 +25,7 @@ from redis.exceptions import RedisError, ResponseError
 from wheel_timer.consumers import Consumers
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.signal import reached
-from wheel_timer.streams import GROUP, PAGE_ENTRIES, driver_options, pack
+from wheel_timer.streams import GROUP, PAGE_ENTRIES, TAGS, driver_options, pack
 from wheel_timer.task import Ref
 
 log: Final = logging.getLogger(__name__)
@@ -40,6 +40,10 @@ class Published(NamedTuple):
 
     refused_by: int | None
     missing: bool
+
+
+# Tag -> lane's key -> its references.
+_Pages = dict[str, dict[str, list[Ref]]]
 
 
 class Depth(NamedTuple):
@@ -81,10 +85,19 @@ class EventCenter(Consumers):
         A page refused for a higher epoch in one tag may have been added in another; publishing it
         again is harmless.
         """
-        by_tag: dict[str, dict[str, list[Ref]]] = defaultdict(lambda: defaultdict(list))
+        by_tag: _Pages = defaultdict(lambda: defaultdict(list))
         for ref in refs:
             key = self.lane_key(ref.biz_type)
             by_tag[key[len(self._prefix) + 1 : key.index("}") + 1]][key].append(ref)
+        published = await self._publish_pages(shard, epoch, by_tag)
+        reached("eventcenter.published")
+        return published
+
+    async def announce(self, shard: int, epoch: int) -> Published:
+        """Make `epoch` known in every tag: nothing is taken under an older one from now on."""
+        return await self._publish_pages(shard, epoch, {f"{{{tag}}}": {} for tag in range(TAGS)})
+
+    async def _publish_pages(self, shard: int, epoch: int, by_tag: _Pages) -> Published:
         try:
             async with self._redis.pipeline(transaction=False) as pipe:
                 for tag, lanes in by_tag.items():
@@ -97,7 +110,6 @@ class EventCenter(Consumers):
                 answers = await pipe.execute()
         except (RedisError, OSError) as error:
             raise EventCenterUnavailable(str(error)) from error
-        reached("eventcenter.published")
         refused_by = max((answer[0] for answer in answers), default=0)
         return Published(refused_by or None, any(answer[1] for answer in answers))
 
