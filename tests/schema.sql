@@ -522,11 +522,18 @@ CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_
     SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
-    AS $$
+    AS $_$
+DECLARE
+    v_ids        uuid[];
+    v_starts     bigint[];
+    v_dues       bigint[];
+    v_biz_types  text[];
+    v_reasons    text[];
+    v_first_slot integer;
 BEGIN
-    RETURN QUERY
-    SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason,
-        t.status, t.lease_until, t.next_at
+    SELECT array_agg(q.task_id), array_agg(q.start_time), array_agg(q.due_at),
+        array_agg(q.biz_type), array_agg(q.reason)
+    INTO v_ids, v_starts, v_dues, v_biz_types, v_reasons
     FROM (
         SELECT r.task_id, r.start_time, r.due_at, r.biz_type, r.reason
         FROM timer_requeue AS r
@@ -536,18 +543,31 @@ BEGIN
             AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
         ORDER BY r.shard, r.due_at, r.task_id
         LIMIT p_limit
-    ) AS q
-    LEFT JOIN LATERAL (
-        SELECT k.status, k.lease_until, k.next_at
-        FROM timer_task AS k
-        WHERE k.slot = CAST((q.start_time / 1000) % 10000000 AS integer)
-            AND k.shard = p_shard
-            AND k.start_time = q.start_time
-            AND k.task_id = q.task_id
-        LIMIT 1
-    ) AS t ON true;
+    ) AS q;
+
+    FOR v_first_slot IN
+        SELECT DISTINCT CAST((s.start_time / 1000) % 10000000 / 100000 * 100000 AS integer)
+        FROM unnest(v_starts) AS s(start_time)
+    LOOP
+        RETURN QUERY EXECUTE format(
+            'SELECT r.task_id, r.start_time, r.due_at, r.biz_type, r.reason,
+                t.status, t.lease_until, t.next_at
+            FROM unnest($1, $2, $3, $4, $5) AS r(task_id, start_time, due_at, biz_type, reason)
+            LEFT JOIN LATERAL (
+                SELECT k.status, k.lease_until, k.next_at
+                FROM %I AS k
+                WHERE k.slot = CAST((r.start_time / 1000) %% 10000000 AS integer)
+                    AND k.shard = $6
+                    AND k.start_time = r.start_time
+                    AND k.task_id = r.task_id
+                LIMIT 1
+            ) AS t ON true
+            WHERE (r.start_time / 1000) %% 10000000 / 100000 * 100000 = $7',
+            wheel_partition_v1(v_first_slot)
+        ) USING v_ids, v_starts, v_dues, v_biz_types, v_reasons, p_shard, v_first_slot;
+    END LOOP;
 END
-$$;
+$_$;
 
 CREATE FUNCTION public.wheel_rescue_v1(p_shard smallint, p_epoch bigint) RETURNS integer
     LANGUAGE plpgsql

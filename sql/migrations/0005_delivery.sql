@@ -9,13 +9,6 @@
 -- 5,000 rows). So the update names its partition in its text: no condition on slot is left in it
 -- that could call for the index, and a TID scan is all there is.
 
--- The name of the partition that holds a slot.
-CREATE FUNCTION wheel_partition_v1(p_slot integer) RETURNS text
-LANGUAGE sql IMMUTABLE PARALLEL SAFE
-AS $$
-    SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
-$$;
-
 -- Take the right to one attempt at each task: attempts + 1 and a lease.
 --
 -- In:  p_moments: when the callback is to start; p_timeouts: ms, used where the task has no

@@ -1,14 +1,15 @@
 -- name: requeue_due
 -- A page of requeue rows with due_at in (after, to], behind the key (key_due, key_id).
 -- In:    shard, after, to, key_due bigint (ms), key_id uuid, limit
--- Out:   the rows, each with status, lease_until and next_at of its task
--- Cost:  one index range, and one descent a row
+-- Out:   the rows in order of (due_at, task_id), each with status, lease_until, next_at of its task
+-- Cost:  one index range, one descent a row, 0.2 ms a partition that their tasks lie in
 -- Locks: none
 SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason, q.status, q.lease_until, q.next_at
 FROM wheel_requeue_due_v1(
     CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint),
     CAST(:key_due AS bigint), CAST(:key_id AS uuid), CAST(:limit AS integer)
 ) AS q
+ORDER BY q.due_at, q.task_id
 
 -- name: rearm
 -- Give a page of requeue rows their next moments, or drop them, where due_at <= :to still.

@@ -229,6 +229,21 @@ async def test_the_requeue_rows_of_a_hot_second_are_read_with_one_descent_each(
         )
         assert len(page) == BATCH
         assert read <= BATCH
+        assert len(await touched(session)) == 1
+
+
+async def test_a_range_without_requeue_rows_touches_no_partition(
+    hot: list[NewTask], sessions: Sessions
+) -> None:
+    session = await sessions.open()
+    async with session.transaction():
+        page, read = await read_by(
+            session,
+            "requeue_due",
+            {"shard": 0, "after": 0, "to": 1, "limit": BATCH, "key_due": 0, "key_id": NIL},
+        )
+        assert (page, read) == ([], 0)
+        assert await touched(session) == []
 
 
 async def test_a_look_into_an_empty_range_reads_nothing(
