@@ -157,6 +157,8 @@ class Daemon:
             moved=sweep.follow,
         )
         await asyncio.gather(leader.keep(), turn(due, leader), turn(sweep, leader))
+        # It may have ended without a word, by the clock alone: this process was frozen.
+        leader.step_down("its lease was not renewed in time")
         await leader.resign()
 
     async def _beat(self) -> None:
