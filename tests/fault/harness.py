@@ -1,0 +1,261 @@
+"""
+Real processes against the session's servers, an endpoint that counts, and load that does not wait.
+
+    cluster.daemon(), cluster.broker()     processes; they end with the test
+    cluster.load(...)                      open-loop submits: at fixed times, whatever becomes of them
+    cluster.all_arrive(...)                every task submitted was called, none early; audits hold
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import AsyncIterator, Sequence
+from typing import Any, Final
+from uuid import UUID
+
+import pytest_asyncio
+
+from tests.fix_audits import check_audits
+from tests.fix_endpoint import Endpoint
+from tests.fix_hands import BIZ_TYPE, ref_to, task_at
+from wheel_timer.biz import BizTypeIn
+from wheel_timer.database import Database
+from wheel_timer.errors import Unavailable
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store import biz as store_biz
+from wheel_timer.store.leader import cluster_id
+from wheel_timer.store.submit import submit
+from wheel_timer.task import NewTask
+
+START_S: Final = 30.0
+SETTLE_S: Final = 30.0
+LOOK_EACH_S: Final = 0.05
+BATCH_EACH_S: Final = 0.05
+
+
+class Process:
+    """One daemon or broker. name: what it calls itself in the logs of a failed test."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
+        self.name = name
+        self._process = process
+        self._told: dict[str, list[int]] = defaultdict(list)
+        self._news = asyncio.Event()
+        self.said: list[str] = []
+        assert process.stdout is not None
+        assert process.stderr is not None
+        self._listeners = [
+            asyncio.create_task(self._listen(process.stdout)),
+            asyncio.create_task(self._listen(process.stderr)),
+        ]
+
+    async def _listen(self, stream: asyncio.StreamReader) -> None:
+        while line := (await stream.readline()).decode():
+            point, _, moment = line.strip().partition(" ")
+            if moment.isdigit() and "." in point:
+                self._told[point].append(int(moment))
+                self._news.set()
+            else:
+                self.said.append(line)
+        self._news.set()
+
+    def times(self, point: str) -> list[int]:
+        """When it came to a point, monotonic ns of this machine."""
+        return self._told[point]
+
+    async def comes_to(self, point: str, times: int = 1, timeout_s: float = START_S) -> int:
+        """Return as soon as it has come to a point so often; when that was, monotonic ns."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                while len(self._told[point]) < times:
+                    self._news.clear()
+                    if all(listener.done() for listener in self._listeners):
+                        raise TimeoutError
+                    await self._news.wait()
+        except TimeoutError:
+            raise AssertionError(f"{self.name} did not come to {point}: {self.said}") from None
+        return self._told[point][times - 1]
+
+    def kill(self) -> int:
+        """SIGKILL; returns when, monotonic ns."""
+        self._process.kill()
+        return time.monotonic_ns()
+
+    def freeze(self) -> None:
+        self._process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self._process.send_signal(signal.SIGCONT)
+
+    async def gone(self, timeout_s: float = START_S) -> int:
+        """Its exit code, once it has ended by itself."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                code = await self._process.wait()
+                await asyncio.gather(*self._listeners)
+        except TimeoutError:
+            raise AssertionError(f"{self.name} did not end: {self.said}") from None
+        return code
+
+    async def end(self) -> None:
+        """Kill it where it still runs."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._process.kill()
+        await self._process.wait()
+        await asyncio.gather(*self._listeners)
+
+
+class Cluster:
+    """Daemons, brokers and submitters on one database and one prefix."""
+
+    def __init__(self, database_url: str, redis_url: str, prefix: str, endpoint: Endpoint) -> None:
+        self.database_url = database_url
+        self.redis_url = redis_url
+        self._prefix = prefix
+        self.endpoint = endpoint
+        self.db = Database(database_url, pool_size=4, name="submitter")
+        self._event_center: EventCenter
+        self._processes: list[Process] = []
+        self.submitted: dict[UUID, NewTask] = {}
+
+    async def start(self, **biz: Any) -> None:
+        """Set up the biz_type and the way of near tasks."""
+        given = BizTypeIn(callback_url=self.endpoint.url, **biz)
+        await store_biz.put(self.db, BIZ_TYPE, given)
+        self._event_center = EventCenter(
+            self.redis_url,
+            prefix=self._prefix,
+            consumer="submitter",
+            cluster_id=await cluster_id(self.db),
+        )
+
+    async def daemon(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
+        """Start a daemon; it stands by, or leads, once `leader.elected` is told."""
+        told = ("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done")
+        return await self._launch("daemon", ["--ops-port", "0"], die, told, settings)
+
+    async def broker(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
+        """Start a broker that only delivers."""
+        told = ("clock.measured", "delivery.claimed")
+        arguments = ["--port", "0", "--role", "notifier"]
+        return await self._launch("broker", arguments, die, told, settings)
+
+    async def _launch(
+        self,
+        program: str,
+        arguments: list[str],
+        die: tuple[str, int] | None,
+        told: Sequence[str],
+        settings: dict[str, object],
+    ) -> Process:
+        given = {
+            "database_url": self.database_url,
+            "redis_url": self.redis_url,
+            "redis_prefix": self._prefix,
+            **settings,
+        }
+        tell = [word for point in told for word in ("--tell", point)]
+        dying = ["--die", die[0], str(die[1])] if die is not None else []
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.fault.launch", *tell, *dying, program, *arguments),
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+            env={
+                **os.environ,
+                **{f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()},
+            },
+        )
+        self._processes.append(Process(f"{program} {len(self._processes)}", process))
+        return self._processes[-1]
+
+    async def submit(self, tasks: Sequence[NewTask]) -> None:
+        """Store tasks, again with the same ids until that has worked, and publish the near ones."""
+        while True:
+            try:
+                answers = await submit(self.db, 0, tasks)
+                break
+            except Unavailable:
+                await asyncio.sleep(LOOK_EACH_S)
+        self.submitted |= {task.task_id: task for task in tasks}
+        near = [ref_to(t) for t, answer in zip(tasks, answers, strict=True) if answer.near]
+        with contextlib.suppress(Unavailable):
+            await self._event_center.publish_direct(near)
+
+    async def submit_at(self, *ahead_ms: int) -> list[UUID]:
+        """Submit a task for each distance from now."""
+        now_ms = time.time_ns() // 1_000_000
+        tasks = [task_at(now_ms + ms) for ms in ahead_ms]
+        await self.submit(tasks)
+        return [task.task_id for task in tasks]
+
+    async def load(self, rate_s: int, duration_s: float, ahead_ms: int) -> None:
+        """rate_s tasks a second, evenly spread, each submitted ahead_ms before it is due."""
+        began_s = time.monotonic()
+        batch = max(1, round(rate_s * BATCH_EACH_S))
+        submits = []
+        for number in range(round(duration_s / BATCH_EACH_S)):
+            await asyncio.sleep(max(0.0, began_s + number * BATCH_EACH_S - time.monotonic()))
+            gaps = [round(BATCH_EACH_S * 1000 * n / batch) for n in range(batch)]
+            submits.append(asyncio.create_task(self.submit_at(*(ahead_ms + gap for gap in gaps))))
+        await asyncio.gather(*submits)
+
+    async def all_arrive(self, timeout_s: float = SETTLE_S) -> Counter[str]:
+        """Calls by task: each submitted one is there, settled, and none was early."""
+        deadline_s = time.monotonic() + timeout_s
+        while await self._pending():
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"{await self._pending()} still pending: {self._logs()}")
+            await asyncio.sleep(LOOK_EACH_S)
+        calls = Counter(call.task_id for call in self.endpoint.received)
+        assert set(calls) == {str(task_id) for task_id in self.submitted}
+        assert self.lateness_ms()[0] >= 0
+        await self.audits_hold()
+        return calls
+
+    async def _pending(self) -> int:
+        _, rows = await self.db.read(
+            "SELECT count(*) FROM timer_task WHERE status = 0", timeout_s=10
+        )
+        return int(rows[0][0])
+
+    def lateness_ms(self, from_ns: int = 0, to_ns: int = sys.maxsize) -> list[float]:
+        """How late the first call of each task came in that was due between these times (of
+        `time.time_ns`), in order, by the machine's clock, which is the database's."""
+        first: dict[str, int] = {}
+        for call in self.endpoint.received:
+            first.setdefault(call.task_id, call.arrival_ns)
+        return sorted(
+            first[str(task_id)] / 1e6 - task.start_time_ms
+            for task_id, task in self.submitted.items()
+            if str(task_id) in first and from_ns <= task.start_time_ms * 1_000_000 < to_ns
+        )
+
+    async def audits_hold(self) -> None:
+        await check_audits(self.database_url)
+
+    def _logs(self) -> str:
+        return "".join(line for process in self._processes for line in process.said[-20:])
+
+    async def end(self) -> None:
+        for process in self._processes:
+            await process.end()
+        await self._event_center.close()
+        await self.db.close()
+
+
+@pytest_asyncio.fixture
+async def cluster(
+    database_url: str, redis_url: str, redis_prefix: str, endpoint: Endpoint
+) -> AsyncIterator[Cluster]:
+    """Nothing runs yet but the servers; what is started ends with the test."""
+    made = Cluster(database_url, redis_url, redis_prefix, endpoint)
+    await made.start()
+    yield made
+    await made.end()
