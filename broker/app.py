@@ -39,7 +39,7 @@ log: Final = logging.getLogger(__name__)
 
 Role = Literal["api", "notifier", "both"]
 
-BEAT_EACH_S: Final = 10.0
+BEAT_EACH_S: Final = 20.0
 DRAIN_BEYOND_TIMEOUT_S: Final = 5.0
 
 

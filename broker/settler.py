@@ -1,9 +1,9 @@
 """
 Settles attempts in batches, then acknowledges their stream entries: first Postgres, then Redis.
 
-Natural group commit: a result is written at once when nothing is being written; what comes in
-meanwhile makes the next batch. Under load a batch waits LINGER_S for company, because a statement
-costs as much as thirty rows, and nobody waits for it: the callback's slot is free already.
+A batch waits LINGER_S for company, because a statement costs as much as thirty rows, and nobody
+waits for it: the callback's slot is free already. A broker that dies meanwhile makes these calls
+again, as it does those in flight.
 
 Whatever breaks off is done again with the same rows until it is done; the fences (status, revision,
 attempt) make that safe. A batch refused for its data is halved, the last row settled with its texts
@@ -31,7 +31,7 @@ from wheel_timer.task import Ref, Result
 from wheel_timer.wheel import home_of
 
 LINGER_S: Final = 0.02
-# Below this a batch tells of a quiet broker, and the next result is written at once.
+# Below this a batch tells of a quiet broker, and the next acknowledgement goes out at once.
 BUSY_ROWS: Final = 8
 FULL_ROWS: Final = 200
 # Results waiting beyond which no more tasks are claimed.
@@ -103,12 +103,10 @@ class Settler:
             await asyncio.wait(running)
 
     async def _write(self, queue: Queue, waiting: deque[tuple[Result, Ref]]) -> None:
-        rows_before = 0
         while waiting:
-            if rows_before >= BUSY_ROWS and len(waiting) < FULL_ROWS:
+            if len(waiting) < FULL_ROWS:
                 await asyncio.sleep(LINGER_S)
             results, refs = _batch(waiting)
-            rows_before = len(results)
             try:
                 await self._settle(queue, results)
             except Exception:

@@ -38,7 +38,7 @@ from wheel_timer.version import __version__
 
 log: Final = logging.getLogger(__name__)
 
-BEAT_EACH_S: Final = 10.0
+BEAT_EACH_S: Final = 20.0
 UNWANTED_S: Final = 1.0
 FAULT_PAUSE_S: Final = 0.5
 OPS_GRACE_S: Final = 1.0

@@ -91,13 +91,16 @@ BEGIN
     INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts
     FROM judged AS j;
 
-    INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
-    SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
-        'the broker did not report before its lease ran out'
-    FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
-        AS j(task_id, verdict, was_lost, attempt, life)
-    WHERE j.verdict = 'claimed' AND j.was_lost
-    ON CONFLICT DO NOTHING;
+    -- What a single claim does not need is not planned for it: each statement costs 0.1 ms.
+    IF true = ANY (v_losses) THEN
+        INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
+        SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
+            'the broker did not report before its lease ran out'
+        FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
+            AS j(task_id, verdict, was_lost, attempt, life)
+        WHERE j.verdict = 'claimed' AND j.was_lost
+        ON CONFLICT DO NOTHING;
+    END IF;
 
     RETURN QUERY EXECUTE format(
         'UPDATE %I AS t
@@ -116,14 +119,16 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
 
-    -- The others, of which only these three columns are known.
-    FOR verdict, task_id, lease_until IN
-        SELECT j.verdict, j.task_id, j.wait
-        FROM unnest(v_verdicts, v_ids, v_waits) AS j(verdict, task_id, wait)
-        WHERE j.verdict <> 'claimed'
-    LOOP
-        RETURN NEXT;
-    END LOOP;
+    IF 'claimed' <> ANY (v_verdicts) THEN
+        -- The others, of which only these three columns are known.
+        FOR verdict, task_id, lease_until IN
+            SELECT j.verdict, j.task_id, j.wait
+            FROM unnest(v_verdicts, v_ids, v_waits) AS j(verdict, task_id, wait)
+            WHERE j.verdict <> 'claimed'
+        LOOP
+            RETURN NEXT;
+        END LOOP;
+    END IF;
 END
 $_$;
 
@@ -786,7 +791,6 @@ CREATE FUNCTION public.wheel_settle_final_v1(p_slot_lo integer, p_slot_hi intege
 DECLARE
     v_now        bigint := wheel_now_ms();
     v_settled    uuid[];
-    v_plain      boolean;
     v_tids       tid[];
     v_statuses   smallint[];
     v_retentions bigint[];
@@ -853,9 +857,7 @@ BEGIN
     END IF;
 
     -- The common case ends here: all were successes, and all were ours to settle.
-    v_plain := cardinality(v_settled) = cardinality(p_task_ids)
-        AND NOT EXISTS (SELECT FROM unnest(p_statuses) AS s(status) WHERE s.status <> 1);
-    IF v_plain THEN
+    IF cardinality(v_settled) = cardinality(p_task_ids) AND 1 = ALL (p_statuses) THEN
         RETURN v_settled;
     END IF;
 

@@ -47,7 +47,7 @@ SELECT wheel_lead_raise_v1(
 -- name: node_beat
 -- A process says that it lives; those silent for a day are forgotten.
 -- In:    node, role, version
--- Out:   bigint: processes of that role that said so in the last 30 s
+-- Out:   bigint: processes of that role that said so in the last 50 s
 -- Locks: its own row
 WITH forgotten AS (
     DELETE FROM timer_node AS n WHERE n.heartbeat < wheel_now_ms() - 86400000
@@ -61,7 +61,7 @@ SELECT 1 + count(*)
 FROM timer_node AS n
 WHERE n.role = CAST(:role AS text)
     AND n.node <> CAST(:node AS text)
-    AND n.heartbeat > wheel_now_ms() - 30000
+    AND n.heartbeat > wheel_now_ms() - 50000
 
 -- name: node_leave
 -- A process ends in order.

@@ -70,7 +70,7 @@ async def raise_epoch(db: Database, shard: int, epoch: int, seen: int) -> int | 
 
 
 async def beat(db: Database, node: str, role: str, version: str) -> int:
-    """Say that a process lives; returns how many of its role do (a beat in the last 30 s)."""
+    """Say that a process lives; returns how many of its role do (a beat in the last 50 s)."""
     row = await db.fetch_one("node_beat", {"node": node, "role": role, "version": version})
     assert row is not None
     alive: int = row[0]
