@@ -2,7 +2,7 @@
 Real processes against the session's servers, an endpoint that counts, and load that does not wait.
 
     cluster.daemon(), cluster.broker()     processes; they end with the test
-    cluster.load(...)                      open-loop submits: at fixed times, whatever becomes of them
+    cluster.load(...)                      open-loop submits: at fixed times, whatever comes of them
     cluster.all_arrive(...)                every task submitted was called, none early; audits hold
 """
 
@@ -125,16 +125,19 @@ class Cluster:
         self._processes: list[Process] = []
         self.submitted: dict[UUID, NewTask] = {}
 
-    async def start(self, **biz: Any) -> None:
+    async def start(self) -> None:
         """Set up the biz_type and the way of near tasks."""
-        given = BizTypeIn(callback_url=self.endpoint.url, **biz)
-        await store_biz.put(self.db, BIZ_TYPE, given)
+        await self.configure()
         self._event_center = EventCenter(
             self.redis_url,
             prefix=self._prefix,
             consumer="submitter",
             cluster_id=await cluster_id(self.db),
         )
+
+    async def configure(self, **biz: Any) -> None:
+        """What the one biz_type has beside its URL."""
+        await store_biz.put(self.db, BIZ_TYPE, BizTypeIn(callback_url=self.endpoint.url, **biz))
 
     async def daemon(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
         """Start a daemon; it stands by, or leads, once `leader.elected` is told."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from itertools import pairwise
-from typing import Final
+from typing import Any, Final
 
 import pytest
 
@@ -21,7 +21,7 @@ STEPS: Final = (
     ("sweep.done", 1),
 )
 # Short, so that the sweep of each term, which waits for it, finds what no broker has called yet.
-FAST: Final = {"lookahead": 0.5, "visibility": 1}
+FAST: Final[dict[str, Any]] = {"lookahead": 0.5, "visibility": 1}
 
 
 @pytest.mark.timing

@@ -1,0 +1,145 @@
+"""Brokers, Redis, Postgres, everything: killed under load, and all that was accepted arrives."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any, Final
+
+import psutil
+import pytest
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from tests.fault.harness import Cluster
+from tests.fix_endpoint import Answer, Endpoint
+from tests.fix_sessions import Sessions, until
+from wheel_timer.embedded import EmbeddedPostgres, EmbeddedRedis
+from wheel_timer.store.migrate import migrate
+
+RATE_S: Final = 100
+# The least there may be: what is lost on its way is found this soon.
+FAST: Final[dict[str, Any]] = {"lookahead": 0.5, "visibility": 2}
+LOST: Final = "SELECT count(*) FROM timer_attempt WHERE outcome = 'lost'"
+
+
+@pytest.mark.timing
+async def test_a_broker_killed_with_calls_in_flight_costs_each_of_them_one_attempt(
+    cluster: Cluster, endpoint: Endpoint, sessions: Sessions
+) -> None:
+    await cluster.configure(timeout=1.0)
+    endpoint.answer = Answer(delay_s=0.3)
+    await cluster.daemon()
+    doomed = await cluster.broker()
+    await doomed.comes_to("clock.measured", 2)
+    await cluster.submit_at(*range(0, 3_000, 15))
+    await endpoint.wait_for(30)
+    doomed.kill()
+    other = await cluster.broker()
+    await other.comes_to("delivery.claimed")
+    calls = await cluster.all_arrive()
+    lost = await sessions.value(LOST)
+    assert lost > 0
+    # Called twice is only what was in flight; nothing that was merely read, or claimed ahead.
+    assert sum(calls.values()) <= len(cluster.submitted) + lost
+    assert await sessions.value("SELECT count(*) FROM timer_task WHERE status <> 1") == 0
+
+
+@pytest_asyncio.fixture
+async def own_redis_cluster(
+    database_url: str, own_redis: EmbeddedRedis, endpoint: Endpoint
+) -> AsyncIterator[Cluster]:
+    """A cluster on a Redis of its own, to be flushed."""
+    made = Cluster(database_url, own_redis.url, "wt", endpoint)
+    await made.start()
+    yield made
+    await made.end()
+
+
+@pytest.mark.timing
+async def test_a_redis_flushed_under_load_is_made_good_by_the_sweep_and_the_nets(
+    own_redis_cluster: Cluster, sessions: Sessions
+) -> None:
+    """Entries, groups, heartbeats, the epoch: everything in Redis is gone, three times."""
+    cluster = own_redis_cluster
+    daemon = await cluster.daemon(**FAST)
+    broker = await cluster.broker(**FAST)
+    await broker.comes_to("clock.measured", 2)
+    await daemon.comes_to("leader.elected")
+    load = asyncio.create_task(cluster.load(RATE_S, 3.0, 1_200))
+    client = Redis.from_url(cluster.redis_url)
+    for _ in range(3):
+        await daemon.comes_to("due.advanced", len(daemon.times("due.advanced")) + 5)
+        await client.flushall()
+    await client.aclose()
+    await load
+    # A claim under way when the flush came is settled as ever: nothing is called twice for it.
+    calls = await cluster.all_arrive()
+    assert max(calls.values()) == 1
+    assert await sessions.value(LOST) == 0
+
+
+@pytest.mark.timing
+async def test_everything_killed_at_once_and_started_again_delivers_all_that_was_accepted(
+    cluster: Cluster, sessions: Sessions
+) -> None:
+    await cluster.configure(timeout=1.0)
+    first = [await cluster.daemon(**FAST), await cluster.daemon(**FAST)]
+    brokers = [await cluster.broker(**FAST), await cluster.broker(**FAST)]
+    for broker in brokers:
+        await broker.comes_to("clock.measured", 2)
+    await cluster.load(RATE_S, 1.0, 600)
+    for process in first + brokers:
+        process.kill()
+    # Accepted while nobody is there, due before anybody is.
+    await cluster.submit_at(*range(0, 500, 10))
+    await cluster.daemon(**FAST)
+    await cluster.broker(**FAST)
+    calls = await cluster.all_arrive()
+    # Called twice is only what a dead broker had called, or claimed, and not settled.
+    assert sum(calls.values()) <= len(cluster.submitted) + await sessions.value(LOST)
+
+
+@pytest_asyncio.fixture
+async def own_postgres_cluster(
+    own_postgres: EmbeddedPostgres, redis_url: str, redis_prefix: str, endpoint: Endpoint
+) -> AsyncIterator[Cluster]:
+    """A cluster on a Postgres of its own, to be killed."""
+    await asyncio.to_thread(migrate, own_postgres.url, "public", 1)
+    made = Cluster(own_postgres.url, redis_url, redis_prefix, endpoint)
+    await made.start()
+    yield made
+    await made.end()
+
+
+def crash(server: EmbeddedPostgres) -> None:
+    """SIGKILL to all of its processes at once, and a new start."""
+    assert server.process is not None
+    whole = psutil.Process(server.process.pid)
+    for process in (whole, *whole.children()):
+        process.kill()
+    server.process.wait()
+    server.start()
+    server.wait_ready(60)
+
+
+@pytest.mark.timing
+async def test_a_postgres_that_crashes_under_load_forgets_nothing_it_has_accepted(
+    own_postgres_cluster: Cluster, own_postgres: EmbeddedPostgres
+) -> None:
+    """What closes and advances had not reached the disk is forgotten: the hands stand earlier."""
+    cluster = own_postgres_cluster
+    daemons = [await cluster.daemon(**FAST), await cluster.daemon(**FAST)]
+    broker = await cluster.broker(**FAST)
+    await broker.comes_to("clock.measured", 2)
+    load = asyncio.create_task(cluster.load(RATE_S, 3.0, 1_200))
+
+    async def is_underway() -> bool:
+        return len(cluster.submitted) >= RATE_S
+
+    await until(is_underway)
+    await asyncio.to_thread(crash, own_postgres)
+    await load
+    calls = await cluster.all_arrive()
+    assert len(calls) == 3 * RATE_S
+    assert any(daemon.times("leader.elected") for daemon in daemons)
