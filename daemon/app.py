@@ -24,10 +24,11 @@ from daemon.leader import POLL_S, Leader
 from daemon.sweep import SweepHand
 from wheel_timer import metrics
 from wheel_timer.bearer import given_key, is_key
-from wheel_timer.clock import PULSE_IDLE_S, Clock, monotonic_s
+from wheel_timer.clock import PULSE_IDLE_S, Clock
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
 from wheel_timer.settings import Settings

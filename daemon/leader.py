@@ -34,9 +34,9 @@ import logging
 from typing import Final
 
 from wheel_timer import metrics
-from wheel_timer.clock import monotonic_s
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import LeadershipLost, WheelTimerError
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.signal import reached
 from wheel_timer.store import leader as store
 from wheel_timer.store.leader import Term

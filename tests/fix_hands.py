@@ -17,6 +17,7 @@ from wheel_timer import signal
 from wheel_timer.clock import Clock
 from wheel_timer.database import STATEMENT_TIMEOUT_S, Database, Rows, Session
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.store.leader import Term
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_id
@@ -74,6 +75,16 @@ class GatedDatabase(Database):
         if gate is not None:
             await gate.pass_through()
         return await super().fetch(name, params, timeout_s=timeout_s)
+
+    async def fetch_timed(
+        self, name: str, params: Mapping[str, Any] | None = None
+    ) -> tuple[tuple[Any, ...], float, float]:
+        sent_s = monotonic_s()
+        gate = self._gates.pop(name, None)
+        if gate is not None:
+            await gate.pass_through()
+        row, _, came_s = await super().fetch_timed(name, params)
+        return row, sent_s, came_s
 
 
 class Hands:

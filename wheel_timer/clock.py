@@ -25,6 +25,7 @@ from typing import Final, NamedTuple
 from wheel_timer import metrics
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.signal import reached
 
 log: Final = logging.getLogger(__name__)
@@ -35,16 +36,9 @@ PULSE_IDLE_S: Final = 1.75
 # Beyond this nobody can say whether it is time, and nothing is claimed.
 UNCERTAINTY_MS_MAX: Final = 50.0
 SAMPLES_KEPT: Final = 10
-# The monotonic clock that goes on while the machine sleeps: Linux' boot time, elsewhere the plain.
-_SLEEPLESS: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 # Between two samples a quartz may drift by 100 ppm, and no more is trusted.
 SLOWEST_MS: Final = 1000 * (1 - 100e-6)
 FASTEST_MS: Final = 1000 * (1 + 100e-6)
-
-
-def monotonic_s() -> float:
-    """Seconds that pass for this machine, asleep or not."""
-    return time.clock_gettime(_SLEEPLESS)
 
 
 class _Sample(NamedTuple):
@@ -56,12 +50,12 @@ class _Sample(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """What the database says of its clock, and the highest biz_type version."""
+    """What the database says of its clock (last of all), and the highest biz_type version."""
 
-    now_us: int
     is_test: bool
     is_frozen: bool
     biz_version: int
+    now_us: int
 
 
 class Clock:
@@ -94,14 +88,11 @@ class Clock:
 
     async def measure(self) -> None:
         """Ask the database for its clock once. Raises DatabaseUnavailable."""
-        sent_s = monotonic_s()
-        row = await self._db.fetch_one("pulse")
-        assert row is not None
-        self.observe(Pulse._make(row), sent_s)
+        row, sent_s, came_s = await self._db.fetch_timed("pulse")
+        self.observe(Pulse._make(row), sent_s, came_s)
 
-    def observe(self, pulse: Pulse, sent_s: float) -> None:
-        """Take in an answer that has just come; sent_s: when the question went out, monotonic."""
-        came_s = monotonic_s()
+    def observe(self, pulse: Pulse, sent_s: float, came_s: float) -> None:
+        """Take in an answer; when its question went out, and when it came (monotonic_s)."""
         now_ms = pulse.now_us / 1000
         if pulse.is_test or pulse.is_test != self._test:
             self._samples.clear()

@@ -59,10 +59,10 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 -- Locks: none
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
-    wheel_now_us(),
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
-    CAST(0 AS bigint)
+    CAST(0 AS bigint),
+    wheel_now_us()
 FROM (VALUES (1)) AS v(one)
 LEFT JOIN timer_clock AS c ON true
 

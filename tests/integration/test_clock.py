@@ -39,7 +39,7 @@ def answer(clock: Clock, steady: Steady, now_ms: float, *, took_ms: float = 0.0)
     """The database says that it is now_ms, took_ms after it was asked."""
     sent_s = steady.s
     steady.s += took_ms / 1000
-    clock.observe(Pulse(round(now_ms * 1000), False, False, 0), sent_s)
+    clock.observe(Pulse(False, False, 0, round(now_ms * 1000)), sent_s, steady.s)
 
 
 def machine_ms() -> float:
@@ -205,6 +205,7 @@ async def test_a_change_of_any_biz_type_is_told_once(db: Database, steady: Stead
     known = Clock(db)
     known.on_biz_version(told.append)
     for version in (0, 3, 3, 4):
-        known.observe(Pulse(round(machine_ms() * 1000), False, False, version), steady.s)
+        pulse = Pulse(False, False, version, round(machine_ms() * 1000))
+        known.observe(pulse, steady.s, steady.s)
         steady.s += 1
     assert told == [3, 4]

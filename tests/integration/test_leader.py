@@ -16,9 +16,9 @@ from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, NewHands, ref_to, task_at
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions, until
-from wheel_timer import clock as machine
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.store.leader import Term, raise_epoch
 from wheel_timer.store.submit import submit
 
@@ -232,7 +232,7 @@ async def test_a_leader_that_cannot_renew_trusts_its_lease_no_longer_than_it_las
 ) -> None:
     """By its own steady clock, from the start of the renewal on, and with a margin."""
     leader = new_hands()
-    start_s = machine.monotonic_s()
+    start_s = monotonic_s()
     await leader.lead()
     for later_s, leads in ((9.9, True), (10.1, False), (LEASE_S, False)):
         monkeypatch.setattr(module, "monotonic_s", lambda s=start_s + later_s: s)

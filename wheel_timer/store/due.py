@@ -10,7 +10,7 @@ from collections.abc import AsyncIterator
 from typing import Final, NamedTuple, Self
 from uuid import UUID
 
-from wheel_timer.clock import Clock, Pulse, monotonic_s
+from wheel_timer.clock import Clock, Pulse
 from wheel_timer.database import Database
 from wheel_timer.errors import FenceBusy
 from wheel_timer.wheel import LAP_S
@@ -110,10 +110,10 @@ async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int
     if last_s - first_s > LOOK_S_MAX or first_s // LAP_S != last_s // LAP_S:
         await clock.measure()
         return True
-    sent_s = monotonic_s()
-    row = await db.fetch_one("look", {"shard": shard, "after": after_ms, "to": to_ms})
-    assert row is not None
-    clock.observe(Pulse._make(row[1:]), sent_s)
+    row, sent_s, came_s = await db.fetch_timed(
+        "look", {"shard": shard, "after": after_ms, "to": to_ms}
+    )
+    clock.observe(Pulse._make(row[1:]), sent_s, came_s)
     due: bool = row[0]
     return due
 
