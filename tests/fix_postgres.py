@@ -32,6 +32,10 @@ PREFIX: Final = "wheel-timer-tests-"
 FAST: Final = {"fsync": "off", "full_page_writes": "off", "wal_level": "minimal"}
 NO_REPLICAS: Final = {"max_wal_senders": "0", "max_connections": "300"}
 
+# Databases are made and dropped by the hundred: in memory that takes a tenth of the time, measured.
+MEMORY: Final = Path("/dev/shm")
+MEMORY_BYTES_MIN: Final = 4 * 1024**3
+
 NewDatabase = Callable[[str | None], str]
 
 
@@ -39,13 +43,14 @@ NewDatabase = Callable[[str | None], str]
 def server_directory() -> Iterator[DataDirectory]:
     """The locked data directory of this session's servers."""
     temporary = Path(tempfile.gettempdir())
-    for left in temporary.glob(f"{PREFIX}*"):
+    for left in (*temporary.glob(f"{PREFIX}*"), *MEMORY.glob(f"{PREFIX}*")):
         try:
             with DataDirectory(left):
                 shutil.rmtree(left, ignore_errors=True)
         except StartRefused:
             continue  # another session is using it
-    yield from _directory()
+    has_memory = MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN
+    yield from _directory(MEMORY if has_memory else temporary)
 
 
 @pytest.fixture
@@ -138,8 +143,8 @@ def own_postgres(own_directory: DataDirectory) -> Iterator[EmbeddedPostgres]:
         server.stop()
 
 
-def _directory() -> Iterator[DataDirectory]:
-    path = Path(tempfile.mkdtemp(prefix=PREFIX))
+def _directory(parent: Path | None = None) -> Iterator[DataDirectory]:
+    path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     with DataDirectory(path) as locked:
         yield locked
     shutil.rmtree(path)
