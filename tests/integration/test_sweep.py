@@ -160,8 +160,16 @@ async def test_a_sweep_that_meets_a_settle_about_to_commit_sees_what_it_made_of_
     assert await sessions.value(SWEPT) == hands.due.current_ms
 
 
-@pytest.mark.parametrize("tasks", [PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1, 2 * PAGE_ROWS + 7])
-@pytest.mark.parametrize("spread_ms", [0, 900])
+@pytest.mark.parametrize(
+    ("tasks", "spread_ms"),
+    [
+        (PAGE_ROWS - 1, 0),
+        (PAGE_ROWS, 0),
+        (PAGE_ROWS + 1, 0),
+        (PAGE_ROWS + 1, 900),
+        (2 * PAGE_ROWS + 7, 3),
+    ],
+)
 async def test_pages_may_end_in_the_middle_of_a_millisecond(
     tasks: int,
     spread_ms: int,

@@ -155,6 +155,14 @@ async def test_submits_in_a_loop_against_the_moving_pointer_all_come_once(
     await audits_hold()
 
 
+async def knowing(new_hands: NewHands) -> Hands:
+    """A daemon that has asked for the time often enough for one answer to have come quickly."""
+    hands = new_hands()
+    for _ in range(5):
+        await hands.clock.measure()
+    return hands
+
+
 @pytest.mark.parametrize("wrong_s", [-3_600.0, 0.3, 3_600.0])
 async def test_the_clock_of_a_daemons_machine_moves_no_moment(
     wrong_s: float,
@@ -169,16 +177,14 @@ async def test_the_clock_of_a_daemons_machine_moves_no_moment(
     """300 ms fast, an hour fast, an hour slow: the database has the one clock."""
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + wrong_s)
-    hands = new_hands()
-    await hands.clock.measure()
+    hands = await knowing(new_hands)
     if wrong_s < -60:
         # At start there is nothing to compare a database with that is an hour ahead of us but our
         # own clock: nothing is closed or called until somebody has looked. Once it is known, the
         # machine's clock decides nothing.
         assert not hands.clock.is_known()
         monkeypatch.undo()
-        hands = new_hands()
-        await hands.clock.measure()
+        hands = await knowing(new_hands)
         monkeypatch.setattr(time, "time", lambda: real() + wrong_s)
     assert hands.clock.is_known()
     assert abs(hands.clock.now_ms() - clock.now_ms()) < 50
