@@ -15,6 +15,7 @@ What every test may ask for: real servers, a database of its own, a clock, fault
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -32,6 +33,10 @@ pytest_plugins = [
     "tests.fix_lanes",
     "tests.fix_delivery",
 ]
+
+
+# A shell's background job ignores Ctrl-C, and so would every process that a test starts and stops.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -12,7 +12,6 @@ from collections.abc import Mapping
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
-import httpx
 from msgspec import Meta, Struct
 
 from wheel_timer.errors import FieldError
@@ -103,8 +102,11 @@ def check_url(url: str, pointer: str) -> list[FieldError]:
         return [FieldError("not a URL with a host", pointer)]
     if parts.fragment:
         return [FieldError("a fragment (#...) is never sent; leave it out", pointer)]
+    # Only who checks a URL needs the parser of what will call it, which is stricter than urlsplit:
+    # 1.2.3.999 is no host to it.
+    import httpx
+
     try:
-        # What makes the calls is stricter than urlsplit: 1.2.3.999 is no host to it.
         httpx.URL(url)
     except httpx.InvalidURL as error:
         return [FieldError(f"not a URL: {error}", pointer)]
