@@ -15,7 +15,7 @@ import signal
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 import uvicorn
@@ -31,6 +31,7 @@ logger: Final = logging.getLogger(__name__)
 EXIT_REFUSED: Final = 1
 EXIT_UNAVAILABLE: Final = 4
 KEEP_ALIVE_S: Final = 75
+TICK_S: Final = 1.0
 # Objects made and not freed, then collections of each generation, until the next one is collected.
 COLLECT_AFTER: Final = (5_000, 20, 20)
 
@@ -122,11 +123,22 @@ class HttpServer(uvicorn.Server):
         )
         self._sockets = list(sockets)
         self._task: asyncio.Task[None] | None = None
+        self._ending = asyncio.Event()
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """The process' own handlers stay in force."""
         yield
+
+    async def main_loop(self) -> None:
+        """
+        What uvicorn looks at ten times a second, once a second and at the stop: an idle process
+        has little else to wake up for.
+        """
+        while not await self.on_tick(0):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(TICK_S):
+                    await self._ending.wait()
 
     async def start(self) -> None:
         """Serve from now on, beside the caller."""
@@ -138,6 +150,7 @@ class HttpServer(uvicorn.Server):
         A client that trickles its request must not keep us.
         """
         self.should_exit = True
+        self._ending.set()
         if self._task is None:
             return
         hurry = asyncio.create_task(at_once.wait())
