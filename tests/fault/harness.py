@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import os
 import signal
 import sys
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Sequence
-from typing import Any, Final
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any, Final, Literal
 from uuid import UUID
 
+import msgspec
 import pytest_asyncio
 
-from tests.fix_audits import check_audits
+from tests.fault.launch import Order
+from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
 from tests.fix_hands import BIZ_TYPE, ref_to, task_at
 from wheel_timer.biz import BizTypeIn
@@ -39,31 +43,90 @@ LOOK_EACH_S: Final = 0.05
 BATCH_EACH_S: Final = 0.05
 
 
-class Process:
-    """One daemon or broker. name: what it calls itself in the logs of a failed test."""
+class Nursery:
+    """The process that all others are forked from: tests/fault/launch.py."""
 
-    def __init__(self, name: str, process: asyncio.subprocess.Process) -> None:
-        self.name = name
+    def __init__(self, process: asyncio.subprocess.Process, directory: Path) -> None:
         self._process = process
+        self._directory = directory
+        self._started: asyncio.Queue[int] = asyncio.Queue()
+        self._codes: dict[int, asyncio.Future[int]] = {}
+        self._numbers = itertools.count()
+        self._listener = asyncio.create_task(self._listen())
+
+    @classmethod
+    async def open(cls, directory: Path) -> Nursery:
+        """Start it; it imports while the test goes on."""
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "tests.fault.launch"),
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+        )
+        return cls(process, directory)
+
+    async def _listen(self) -> None:
+        assert self._process.stdout is not None
+        while line := await self._process.stdout.readline():
+            facts = msgspec.json.decode(line, type=dict[str, int])
+            if "code" in facts:
+                self._codes[facts["pid"]].set_result(facts["code"])
+            else:
+                self._codes[facts["pid"]] = asyncio.get_running_loop().create_future()
+                self._started.put_nowait(facts["pid"])
+
+    async def start(self, order: Order) -> Process:
+        """Fork a process; not to be called twice at once."""
+        fifo = self._directory / str(next(self._numbers))
+        os.mkfifo(fifo)
+        # For writing too, so that neither end waits for the other, and none sees an early end.
+        descriptor = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(descriptor, "rb", 0)
+        )
+        assert self._process.stdin is not None
+        order = msgspec.structs.replace(order, fifo=str(fifo))
+        self._process.stdin.write(msgspec.json.encode(order) + b"\n")
+        async with asyncio.timeout(START_S):
+            pid = await self._started.get()
+        return Process(order.program, pid, self._codes[pid], reader, transport)
+
+    async def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+        await self._listener
+
+
+class Process:
+    """One daemon or broker. said: what it has printed."""
+
+    def __init__(
+        self,
+        program: str,
+        pid: int,
+        code: asyncio.Future[int],
+        reader: asyncio.StreamReader,
+        transport: asyncio.ReadTransport,
+    ) -> None:
+        self.name = f"{program} {pid}"
+        self._pid = pid
+        self._code = code
+        self._transport = transport
         self._told: dict[str, list[int]] = defaultdict(list)
         self._news = asyncio.Event()
         self.said: list[str] = []
-        assert process.stdout is not None
-        assert process.stderr is not None
-        self._listeners = [
-            asyncio.create_task(self._listen(process.stdout)),
-            asyncio.create_task(self._listen(process.stderr)),
-        ]
+        self._listener = asyncio.create_task(self._listen(reader))
+        code.add_done_callback(lambda _: self._news.set())
 
-    async def _listen(self, stream: asyncio.StreamReader) -> None:
-        while line := (await stream.readline()).decode():
+    async def _listen(self, reader: asyncio.StreamReader) -> None:
+        while line := (await reader.readline()).decode():
             point, _, moment = line.strip().partition(" ")
             if moment.isdigit() and "." in point:
                 self._told[point].append(int(moment))
                 self._news.set()
             else:
                 self.said.append(line)
-        self._news.set()
 
     def times(self, point: str) -> list[int]:
         """When it came to a point, monotonic ns of this machine."""
@@ -75,7 +138,7 @@ class Process:
             async with asyncio.timeout(timeout_s):
                 while len(self._told[point]) < times:
                     self._news.clear()
-                    if all(listener.done() for listener in self._listeners):
+                    if self._code.done():
                         raise TimeoutError
                     await self._news.wait()
         except TimeoutError:
@@ -84,38 +147,50 @@ class Process:
 
     def kill(self) -> int:
         """SIGKILL; returns when, monotonic ns."""
-        self._process.kill()
+        self._send(signal.SIGKILL)
         return time.monotonic_ns()
 
     def freeze(self) -> None:
-        self._process.send_signal(signal.SIGSTOP)
+        self._send(signal.SIGSTOP)
 
     def thaw(self) -> None:
-        self._process.send_signal(signal.SIGCONT)
+        self._send(signal.SIGCONT)
+
+    def _send(self, number: signal.Signals) -> None:
+        # Its pid is nobody else's before its end is known here.
+        assert not self._code.done(), f"{self.name} has ended: {self.said}"
+        os.kill(self._pid, number)
 
     async def gone(self, timeout_s: float = START_S) -> int:
         """Its exit code, once it has ended by itself."""
         try:
             async with asyncio.timeout(timeout_s):
-                code = await self._process.wait()
-                await asyncio.gather(*self._listeners)
+                return await asyncio.shield(self._code)
         except TimeoutError:
             raise AssertionError(f"{self.name} did not end: {self.said}") from None
-        return code
 
     async def end(self) -> None:
         """Kill it where it still runs."""
-        if self._process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._process.kill()
-        await self._process.wait()
-        await asyncio.gather(*self._listeners)
+        if not self._code.done():
+            self.kill()
+        await self._code
+        self._transport.close()
+        self._listener.cancel()
+        await asyncio.gather(self._listener, return_exceptions=True)
 
 
 class Cluster:
     """Daemons, brokers and submitters on one database and one prefix."""
 
-    def __init__(self, database_url: str, redis_url: str, prefix: str, endpoint: Endpoint) -> None:
+    def __init__(
+        self,
+        nursery: Nursery,
+        database_url: str,
+        redis_url: str,
+        prefix: str,
+        endpoint: Endpoint,
+    ) -> None:
+        self._nursery = nursery
         self.database_url = database_url
         self.redis_url = redis_url
         self._prefix = prefix
@@ -152,7 +227,7 @@ class Cluster:
 
     async def _launch(
         self,
-        program: str,
+        program: Literal["broker", "daemon"],
         arguments: list[str],
         die: tuple[str, int] | None,
         told: Sequence[str],
@@ -164,18 +239,9 @@ class Cluster:
             "redis_prefix": self._prefix,
             **settings,
         }
-        tell = [word for point in told for word in ("--tell", point)]
-        dying = ["--die", die[0], str(die[1])] if die is not None else []
-        process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "tests.fault.launch", *tell, *dying, program, *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={
-                **os.environ,
-                **{f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()},
-            },
-        )
-        self._processes.append(Process(f"{program} {len(self._processes)}", process))
+        environ = {f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()}
+        order = Order(program, arguments, environ, "", list(told), die)
+        self._processes.append(await self._nursery.start(order))
         return self._processes[-1]
 
     async def submit(self, tasks: Sequence[NewTask]) -> None:
@@ -241,7 +307,9 @@ class Cluster:
         )
 
     async def audits_hold(self) -> None:
-        await check_audits(self.database_url)
+        auditor = Auditor(self.database_url)
+        await auditor.hold()
+        await auditor.close()
 
     def _logs(self) -> str:
         return "".join(line for process in self._processes for line in process.said[-20:])
@@ -253,12 +321,29 @@ class Cluster:
         await self.db.close()
 
 
+NewCluster = Callable[[str, str, str], Awaitable[Cluster]]
+
+
+@pytest_asyncio.fixture
+async def new_cluster(endpoint: Endpoint, tmp_path: Path) -> AsyncIterator[NewCluster]:
+    """`await new_cluster(database_url, redis_url, prefix)`: what it starts ends with the test."""
+    nursery = await Nursery.open(tmp_path)
+    made: list[Cluster] = []
+
+    async def new(database_url: str, redis_url: str, prefix: str) -> Cluster:
+        made.append(Cluster(nursery, database_url, redis_url, prefix, endpoint))
+        await made[-1].start()
+        return made[-1]
+
+    yield new
+    for one in made:
+        await one.end()
+    await nursery.close()
+
+
 @pytest_asyncio.fixture
 async def cluster(
-    database_url: str, redis_url: str, redis_prefix: str, endpoint: Endpoint
-) -> AsyncIterator[Cluster]:
-    """Nothing runs yet but the servers; what is started ends with the test."""
-    made = Cluster(database_url, redis_url, redis_prefix, endpoint)
-    await made.start()
-    yield made
-    await made.end()
+    new_cluster: NewCluster, database_url: str, redis_url: str, redis_prefix: str
+) -> Cluster:
+    """On the session's servers; nothing runs yet but those."""
+    return await new_cluster(database_url, redis_url, redis_prefix)

@@ -1,24 +1,44 @@
 """
-A real daemon or broker that tells of points in its code, and may be killed at one.
+Starts real daemons and brokers that tell of points in their code, and may be killed at one.
 
-    python -m tests.fault.launch [--tell POINT]... [--die POINT TIMES] daemon|broker ARGUMENTS...
+    python -m tests.fault.launch
 
-Runs what `python -m daemon` or `python -m broker` runs. Writes a line `POINT MONOTONIC_NS` to
-stderr whenever it comes to a point it is to tell of; SIGKILL, sent to itself, is what it gets when
-it comes to POINT for the TIMES-th time.
+Imports both programs once and forks a process for each order, so that a test of ten processes does
+not spend ten seconds on importing. Reads an order a line from stdin and answers on stdout, JSON
+both: {"pid": ...} at once, {"pid": ..., "code": ...} when that process has ended (negative: the
+signal that ended it). A process runs what `python -m daemon` or `python -m broker` runs. Into the
+FIFO of its order goes what it prints, and a line `POINT MONOTONIC_NS` whenever it comes to a point
+it is to tell of; SIGKILL, sent to itself, is what it gets at the `die` of its order.
 """
 
 from __future__ import annotations
 
-import argparse
 import os
+import random
 import signal
 import sys
 import time
 from collections.abc import Callable
-from importlib import import_module
+from typing import Literal
 
+import msgspec
+
+import broker.__main__
+import daemon.__main__
 from wheel_timer import signal as points
+
+PROGRAMS = {"broker": broker.__main__.main, "daemon": daemon.__main__.main}
+
+
+class Order(msgspec.Struct):
+    """A process to start. die: a point, and at which coming to it. fifo: a path, open for us."""
+
+    program: Literal["broker", "daemon"]
+    arguments: list[str]
+    environ: dict[str, str]
+    fifo: str
+    tell: list[str]
+    die: tuple[str, int] | None = None
 
 
 def _telling(point: str) -> Callable[[], None]:
@@ -43,18 +63,55 @@ def _dying(point: str, times: int) -> Callable[[], None]:
     return die
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--tell", action="append", default=[])
-    parser.add_argument("--die", nargs=2)
-    parser.add_argument("program", choices=("daemon", "broker"))
-    options, arguments = parser.parse_known_args()
-    for point in options.tell:
+def _run(order: Order) -> int:
+    """The life of one process; its exit code."""
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    random.seed()
+    output = os.open(order.fifo, os.O_WRONLY)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    for source, target in ((nothing, 0), (output, 1), (output, 2)):
+        os.dup2(source, target)
+    os.environ.update(order.environ)
+    for point in order.tell:
         points.on(point, _telling(point))
-    if options.die is not None:
-        points.on(options.die[0], _dying(options.die[0], int(options.die[1])))
-    sys.argv = [options.program, *arguments]
-    import_module(f"{options.program}.__main__").main()
+    if order.die is not None:
+        points.on(order.die[0], _dying(*order.die))
+    sys.argv = [order.program, *order.arguments]
+    try:
+        PROGRAMS[order.program]()
+    except SystemExit as end:
+        return int(end.code or 0)
+    return 0
+
+
+def _answer(**facts: int) -> None:
+    os.write(1, msgspec.json.encode(facts) + b"\n")
+
+
+def _reap(*_: object) -> None:
+    while True:
+        try:
+            pid, status = os.waitpid(-1, os.WNOHANG)
+        except ChildProcessError:
+            return
+        if not pid:
+            return
+        _answer(pid=pid, code=os.waitstatus_to_exitcode(status))
+
+
+def main() -> None:
+    signal.signal(signal.SIGCHLD, _reap)
+    for line in sys.stdin:
+        order = msgspec.json.decode(line, type=Order)
+        # Its end is told after its beginning, however short it is.
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD})
+        pid = os.fork()
+        if not pid:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
+            # Without the exit handlers of this process: what it owns stays.
+            os._exit(_run(order))
+        _answer(pid=pid)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGCHLD})
 
 
 if __name__ == "__main__":

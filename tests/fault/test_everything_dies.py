@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from typing import Any, Final
 
 import psutil
 import pytest
-import pytest_asyncio
 from redis.asyncio import Redis
 
-from tests.fault.harness import Cluster
+from tests.fault.harness import Cluster, NewCluster
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_sessions import Sessions, until
 from wheel_timer.embedded import EmbeddedPostgres, EmbeddedRedis
@@ -27,12 +25,12 @@ LOST: Final = "SELECT count(*) FROM timer_attempt WHERE outcome = 'lost'"
 async def test_a_broker_killed_with_calls_in_flight_costs_each_of_them_one_attempt(
     cluster: Cluster, endpoint: Endpoint, sessions: Sessions
 ) -> None:
-    await cluster.configure(timeout=1.0)
+    await cluster.configure(timeout=0.6)
     endpoint.answer = Answer(delay_s=0.3)
     await cluster.daemon()
     doomed = await cluster.broker()
     await doomed.comes_to("clock.measured", 2)
-    await cluster.submit_at(*range(0, 3_000, 15))
+    await cluster.submit_at(*range(0, 2_000, 10))
     await endpoint.wait_for(30)
     doomed.kill()
     other = await cluster.broker()
@@ -45,31 +43,20 @@ async def test_a_broker_killed_with_calls_in_flight_costs_each_of_them_one_attem
     assert await sessions.value("SELECT count(*) FROM timer_task WHERE status <> 1") == 0
 
 
-@pytest_asyncio.fixture
-async def own_redis_cluster(
-    database_url: str, own_redis: EmbeddedRedis, endpoint: Endpoint
-) -> AsyncIterator[Cluster]:
-    """A cluster on a Redis of its own, to be flushed."""
-    made = Cluster(database_url, own_redis.url, "wt", endpoint)
-    await made.start()
-    yield made
-    await made.end()
-
-
 @pytest.mark.timing
 async def test_a_redis_flushed_under_load_is_made_good_by_the_sweep_and_the_nets(
-    own_redis_cluster: Cluster, sessions: Sessions
+    new_cluster: NewCluster, own_redis: EmbeddedRedis, database_url: str, sessions: Sessions
 ) -> None:
-    """Entries, groups, heartbeats, the epoch: everything in Redis is gone, three times."""
-    cluster = own_redis_cluster
+    """Entries, groups, heartbeats, the epoch: everything in Redis is gone, twice."""
+    cluster = await new_cluster(database_url, own_redis.url, "wt")
     daemon = await cluster.daemon(**FAST)
     broker = await cluster.broker(**FAST)
     await broker.comes_to("clock.measured", 2)
     await daemon.comes_to("leader.elected")
-    load = asyncio.create_task(cluster.load(RATE_S, 3.0, 1_200))
+    load = asyncio.create_task(cluster.load(RATE_S, 2.0, 1_200))
     client = Redis.from_url(cluster.redis_url)
-    for _ in range(3):
-        await daemon.comes_to("due.advanced", len(daemon.times("due.advanced")) + 5)
+    for _ in range(2):
+        await daemon.comes_to("due.advanced", len(daemon.times("due.advanced")) + 4)
         await client.flushall()
     await client.aclose()
     await load
@@ -83,7 +70,7 @@ async def test_a_redis_flushed_under_load_is_made_good_by_the_sweep_and_the_nets
 async def test_everything_killed_at_once_and_started_again_delivers_all_that_was_accepted(
     cluster: Cluster, sessions: Sessions
 ) -> None:
-    await cluster.configure(timeout=1.0)
+    await cluster.configure(timeout=0.6)
     first = [await cluster.daemon(**FAST), await cluster.daemon(**FAST)]
     brokers = [await cluster.broker(**FAST), await cluster.broker(**FAST)]
     for broker in brokers:
@@ -100,18 +87,6 @@ async def test_everything_killed_at_once_and_started_again_delivers_all_that_was
     assert sum(calls.values()) <= len(cluster.submitted) + await sessions.value(LOST)
 
 
-@pytest_asyncio.fixture
-async def own_postgres_cluster(
-    own_postgres: EmbeddedPostgres, redis_url: str, redis_prefix: str, endpoint: Endpoint
-) -> AsyncIterator[Cluster]:
-    """A cluster on a Postgres of its own, to be killed."""
-    await asyncio.to_thread(migrate, own_postgres.url, "public", 1)
-    made = Cluster(own_postgres.url, redis_url, redis_prefix, endpoint)
-    await made.start()
-    yield made
-    await made.end()
-
-
 def crash(server: EmbeddedPostgres) -> None:
     """SIGKILL to all of its processes at once, and a new start."""
     assert server.process is not None
@@ -125,14 +100,15 @@ def crash(server: EmbeddedPostgres) -> None:
 
 @pytest.mark.timing
 async def test_a_postgres_that_crashes_under_load_forgets_nothing_it_has_accepted(
-    own_postgres_cluster: Cluster, own_postgres: EmbeddedPostgres
+    new_cluster: NewCluster, own_postgres: EmbeddedPostgres, redis_url: str, redis_prefix: str
 ) -> None:
     """What closes and advances had not reached the disk is forgotten: the hands stand earlier."""
-    cluster = own_postgres_cluster
+    await asyncio.to_thread(migrate, own_postgres.url, "public", 1)
+    cluster = await new_cluster(own_postgres.url, redis_url, redis_prefix)
     daemons = [await cluster.daemon(**FAST), await cluster.daemon(**FAST)]
     broker = await cluster.broker(**FAST)
     await broker.comes_to("clock.measured", 2)
-    load = asyncio.create_task(cluster.load(RATE_S, 3.0, 1_200))
+    load = asyncio.create_task(cluster.load(RATE_S, 2.0, 1_200))
 
     async def is_underway() -> bool:
         return len(cluster.submitted) >= RATE_S
@@ -141,5 +117,5 @@ async def test_a_postgres_that_crashes_under_load_forgets_nothing_it_has_accepte
     await asyncio.to_thread(crash, own_postgres)
     await load
     calls = await cluster.all_arrive()
-    assert len(calls) == 3 * RATE_S
+    assert len(calls) == 2 * RATE_S
     assert any(daemon.times("leader.elected") for daemon in daemons)

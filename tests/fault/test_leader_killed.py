@@ -59,9 +59,9 @@ async def test_a_leader_killed_under_load_is_replaced_before_any_callback_is_lat
     broker = await cluster.broker()
     leader = await leading(daemons)
     await broker.comes_to("clock.measured", 2)
-    # Submitted two seconds ahead, so that each of them is the hand's to publish.
-    load = asyncio.create_task(cluster.load(RATE_S, 4.5, 2_000))
-    await leader.comes_to("due.advanced", len(leader.times("due.advanced")) + 10)
+    # Submitted beyond what is near, so that each of them is the hand's to publish.
+    load = asyncio.create_task(cluster.load(RATE_S, 3.2, 1_700))
+    await leader.comes_to("due.advanced", len(leader.times("due.advanced")) + 9)
     killed_ns, wall_ns = leader.kill(), time.time_ns()
     _, takeover_s = await heir_of(leader, daemons, killed_ns)
     assert takeover_s < TAKEOVER_S
@@ -86,7 +86,7 @@ async def test_a_frozen_leader_is_replaced_after_its_lease_and_what_it_writes_th
     daemons = [await cluster.daemon() for _ in range(2)]
     await cluster.broker()
     leader = await leading(daemons)
-    load = asyncio.create_task(cluster.load(20, LEASE_S + 3.0, 2_000))
+    load = asyncio.create_task(cluster.load(20, LEASE_S + 1.0, 2_000))
     await leader.comes_to("due.advanced", 6)
     frozen_ns = time.monotonic_ns()
     leader.freeze()
