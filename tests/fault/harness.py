@@ -150,6 +150,10 @@ class Process:
         self._send(signal.SIGKILL)
         return time.monotonic_ns()
 
+    def stop(self) -> None:
+        """Ask it to end in order."""
+        self._send(signal.SIGTERM)
+
     def freeze(self) -> None:
         self._send(signal.SIGSTOP)
 
@@ -237,6 +241,8 @@ class Cluster:
             "database_url": self.database_url,
             "redis_url": self.redis_url,
             "redis_prefix": self._prefix,
+            # No load balancer has to hear of an end first.
+            "drain_delay": 0,
             **settings,
         }
         environ = {f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()}

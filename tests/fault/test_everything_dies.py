@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, Final
 
 import psutil
@@ -22,25 +23,60 @@ LOST: Final = "SELECT count(*) FROM timer_attempt WHERE outcome = 'lost'"
 
 
 @pytest.mark.timing
-async def test_a_broker_killed_with_calls_in_flight_costs_each_of_them_one_attempt(
+async def test_brokers_killed_and_frozen_in_their_calls_cost_each_call_one_attempt(
     cluster: Cluster, endpoint: Endpoint, sessions: Sessions
 ) -> None:
     await cluster.configure(timeout=0.6)
     endpoint.answer = Answer(delay_s=0.3)
     await cluster.daemon()
-    doomed = await cluster.broker()
-    await doomed.comes_to("clock.measured", 2)
-    await cluster.submit_at(*range(0, 2_000, 10))
-    await endpoint.wait_for(30)
+    doomed, frozen = await cluster.broker(), await cluster.broker()
+    for broker in (doomed, frozen):
+        await broker.comes_to("clock.measured", 2)
+    await cluster.submit_at(*range(0, 2_000, 5))
+    await endpoint.wait_for(100)
     doomed.kill()
-    other = await cluster.broker()
-    await other.comes_to("delivery.claimed")
+    frozen.freeze()
+    await cluster.broker()
     calls = await cluster.all_arrive()
     lost = await sessions.value(LOST)
     assert lost > 0
     # Called twice is only what was in flight; nothing that was merely read, or claimed ahead.
     assert sum(calls.values()) <= len(cluster.submitted) + lost
-    assert await sessions.value("SELECT count(*) FROM timer_task WHERE status <> 1") == 0
+    # Awake again, it settles what it had in hand, and starts nothing that is somebody else's.
+    facts = "SELECT array_agg(t.* ORDER BY t.task_id)::text FROM timer_task AS t"
+    before = await sessions.value(facts)
+    frozen.thaw()
+    measured = len(frozen.times("clock.measured"))
+    await frozen.comes_to("clock.measured", measured + 2)
+    frozen.stop()
+    assert await frozen.gone() == 0
+    assert await sessions.value(facts) == before
+    assert Counter(call.task_id for call in endpoint.received) == calls
+    await cluster.audits_hold()
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_a_rolling_restart_under_load_calls_everybody_once(
+    cluster: Cluster, sessions: Sessions
+) -> None:
+    """Each process is asked to end while another is there: nothing is lost, late, or repeated."""
+    processes = [await cluster.daemon(), await cluster.broker()]
+    await processes[1].comes_to("clock.measured", 2)
+    await processes[0].comes_to("leader.elected")
+    load = asyncio.create_task(cluster.load(RATE_S, 4.0, 1_000))
+    for _ in range(2):
+        heirs = [await cluster.daemon(), await cluster.broker()]
+        await heirs[1].comes_to("clock.measured", 2)
+        for process in processes:
+            process.stop()
+        assert await asyncio.gather(*(process.gone() for process in processes)) == [0, 0]
+        await heirs[0].comes_to("leader.elected")
+        processes = heirs
+    await load
+    calls = await cluster.all_arrive()
+    assert max(calls.values()) == 1
+    assert await sessions.value("SELECT count(*) FROM timer_attempt") == 0
 
 
 @pytest.mark.timing
@@ -66,6 +102,7 @@ async def test_a_redis_flushed_under_load_is_made_good_by_the_sweep_and_the_nets
     assert await sessions.value(LOST) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_everything_killed_at_once_and_started_again_delivers_all_that_was_accepted(
     cluster: Cluster, sessions: Sessions
@@ -98,6 +135,7 @@ def crash(server: EmbeddedPostgres) -> None:
     server.wait_ready(60)
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_postgres_that_crashes_under_load_forgets_nothing_it_has_accepted(
     new_cluster: NewCluster, own_postgres: EmbeddedPostgres, redis_url: str, redis_prefix: str

@@ -274,6 +274,18 @@ async def test_a_renewal_keeps_the_lease_and_a_lost_one_ends_the_term(
     assert not leader.leader.is_leader
 
 
+async def test_a_renewal_that_errs_ends_the_term(
+    new_hands: NewHands, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In doubt nobody leads: a belief that cannot be confirmed is not kept."""
+    monkeypatch.setattr(module, "RENEW_S", 0.05)
+    leader = new_hands()
+    await leader.lead()
+    await (await sessions.open()).execute("ALTER FUNCTION wheel_lead_renew_v1 RENAME TO away")
+    await asyncio.wait_for(leader.leader.keep(), 5)
+    assert not leader.leader.is_leader
+
+
 async def test_a_hand_that_is_refused_steps_down_at_once(hands: Hands, sessions: Sessions) -> None:
     await (await sessions.open()).execute("UPDATE timer_pointer SET epoch = epoch + 1")
     await asyncio.wait_for(turn(hands.due, hands.leader), 5)

@@ -19,6 +19,7 @@ from wheel_timer.store.settle import settle_final
 from wheel_timer.store.submit import BATCH_ROWS_MAX, Submitted, submit
 from wheel_timer.store.task import lookup
 from wheel_timer.task import NewTask, Result, Status
+from wheel_timer.wheel import partition_of, slot_of
 
 HOUR_MS: Final = 3_600_000
 ROWS: Final = """
@@ -56,6 +57,21 @@ async def test_one_bad_row_fails_the_batch_with_nothing_written(
     await submit(db, 0, good[:2])
     await submit(db, 0, good[2:])
     assert await sessions.row(ROWS) == (3, 3, 3)
+
+
+async def test_a_slot_without_a_partition_takes_nothing_and_spoils_no_other(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    now_ms = clock.now_ms()
+    task, elsewhere = task_at(now_ms + HOUR_MS), task_at(now_ms + HOUR_MS + 200_000_000)
+    partition = f"timer_task_{partition_of(slot_of(task.start_time_ms)):02}"
+    session = await sessions.open()
+    await session.execute(f"ALTER TABLE timer_task DETACH PARTITION {partition}".encode())
+    with pytest.raises(DataRejected):
+        await submit(db, 0, [elsewhere, task])
+    assert await sessions.row(ROWS) == (0, 0, 0)
+    await submit(db, 0, [elsewhere])
+    assert await sessions.row(ROWS) == (1, 0, 0)
 
 
 async def test_a_batch_of_more_than_a_thousand_is_refused_by_the_database_too(

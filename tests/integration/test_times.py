@@ -16,7 +16,10 @@ from tests.fix_endpoint import Endpoint
 from tests.fix_hands import LOOKAHEAD_MS, Hands, NewHands, task_at
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
+from wheel_timer import clock as clock_module
+from wheel_timer import database as database_module
 from wheel_timer.database import Database, Rows
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.store.submit import submit
 from wheel_timer.wheel import LAP_S, slot_of
 
@@ -197,6 +200,34 @@ async def test_the_clock_of_a_daemons_machine_moves_no_moment(
     await sessions.until("SELECT wheel_now_ms() > %s", soon.start_time_ms - LOOKAHEAD_MS)
     await hands.serve()
     assert await lanes.ids() == [soon.task_id]
+    await audits_hold()
+
+
+async def test_a_database_clock_that_jumps_an_hour_ahead_closes_nothing_until_it_is_back(
+    hands: Hands,
+    db: Database,
+    sessions: Sessions,
+    lanes: Lanes,
+    clock: DatabaseClock,
+    monkeypatch: pytest.MonkeyPatch,
+    audits_hold: AuditsHold,
+) -> None:
+    """Seen from here, which is all the same, our own steady clock falls an hour behind."""
+    await hands.serve()
+    await submit(db, 0, [task_at(clock.now_ms() + 1_600)])
+    closed_ms = hands.due.current_ms
+    real_s = monotonic_s
+    for module in (clock_module, database_module):
+        monkeypatch.setattr(module, "monotonic_s", lambda: real_s() - 3_600)
+    for _ in range(3):
+        tick = await hands.due.tick()
+        assert tick.work == 0
+    assert await sessions.value("SELECT wheel_closed_to_v1(CAST(0 AS smallint))") == closed_ms
+    assert await lanes.ids() == []
+    monkeypatch.undo()
+    await sessions.until("SELECT wheel_now_ms() > %s", closed_ms)
+    await hands.due.tick()
+    assert hands.due.current_ms > closed_ms
     await audits_hold()
 
 
