@@ -18,14 +18,13 @@ from typing import Final, NamedTuple, Protocol
 from uuid import UUID
 
 from broker.lane import CLAIM_REACH_MS, Lane
+from broker.timer import Timer
 from wheel_timer.task import Claim, Ref
 
 BATCH_ROWS_MAX: Final = 500
 # While the answer of one is read, Postgres works on the other. More would make smaller batches, and
 # take connections that the settler needs.
 CLAIM_CALLS_MAX: Final = 2
-# Timers fire up to a millisecond early under uvloop; a shorter one than this would spin.
-TIMER_S_MIN: Final = 0.001
 # How soon to look again at a clock that is not known, or at a queue of results that is full.
 HELD_S: Final = 0.1
 # The clock may be set, or corrected, while something waits for it.
@@ -77,7 +76,7 @@ class Timekeeper:
         self._alarms: list[tuple[float, int, Lane]] = []
         self._claim_calls = 0
         self._turn_handle: asyncio.Handle | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer = Timer(self._turn)
         self._is_stopped = False
 
     def touch(self, lane: Lane) -> None:
@@ -95,9 +94,9 @@ class Timekeeper:
     def stop(self) -> None:
         """No claim and no start after this."""
         self._is_stopped = True
-        for handle in (self._turn_handle, self._timer):
-            if handle is not None:
-                handle.cancel()
+        if self._turn_handle is not None:
+            self._turn_handle.cancel()
+        self._timer.close()
 
     def turn_soon(self) -> None:
         """Look at the alarms again in this turn of the loop: the clock may have been set."""
@@ -175,13 +174,11 @@ class Timekeeper:
             heapq.heappush(self._alarms, (at_ms, next(_order), lane))
 
     def _set_timer(self, now_ms: float, is_held: bool) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         delay_s = HELD_S if is_held else None
         if self._alarms:
-            alarm_s = (self._alarms[0][0] - now_ms) / 1000
-            alarm_s = min(max(TIMER_S_MIN, alarm_s), TIMER_S_MAX)
+            alarm_s = min(max(0.0, (self._alarms[0][0] - now_ms) / 1000), TIMER_S_MAX)
             delay_s = alarm_s if delay_s is None else min(delay_s, alarm_s)
-        if delay_s is not None:
-            self._timer = self._loop.call_later(delay_s, self._turn)
+        if delay_s is None:
+            self._timer.clear()
+        else:
+            self._timer.set(delay_s)
