@@ -50,8 +50,8 @@ from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_ids
 
 CALLS_MAX: Final = 2
-# Two calls of half the size cost more than one: 64 connections got 3,800 submits/s with two calls
-# always allowed, 8,100/s so (2 cores, shared with the client). A batch fills two calls by itself.
+# Two calls of half the size cost more than one, so a second one is for large groups only; a batch
+# fills two calls by itself.
 SECOND_ROWS_MIN: Final = 250
 SLOW_S: Final = 0.05
 # Whom a busy call has answered submits again at once. Going without those makes two half groups
