@@ -22,33 +22,45 @@ FAR: Final = 1_000_000
 FAR_FROM_S: Final = 86_400
 FAR_TO_S: Final = 30 * 86_400
 RATIO_MAX: Final = 1.2
+TURNS: Final = 3
 
 
 async def measure() -> list[Row]:
     """On an empty wheel."""
     async with Sink() as sink, Product() as product:
         await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
-        return [_row(await _latenesses(product, sink))]
+        return [_row(lateness(await _late_ms(product, sink, FOR_S)))]
 
 
 async def measure_with_far() -> list[Row]:
-    """On an empty wheel, and on the same one with a million timers pending in the days to come."""
-    async with Sink() as sink, Product() as product:
-        await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
-        empty = await _latenesses(product, sink)
-        await load_far(product, FAR)
-        full = await _latenesses(product, sink)
-    ratios = {"p50": full.p50 / empty.p50, "p99": full.p99 / empty.p99}
+    """
+    Two products side by side, one with a million timers pending in the days to come; measured in
+    turns, so that what else the machine does meets both.
+    """
+    empty_ms: list[float] = []
+    full_ms: list[float] = []
+    async with Sink() as sink, Product() as empty, Product() as full:
+        for product in (empty, full):
+            await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
+        await load_far(full, FAR)
+        # What loading a million rows leaves to be done is not what is measured here.
+        await full.sql("VACUUM (ANALYZE) timer_task")
+        await full.sql("CHECKPOINT")
+        for _ in range(TURNS):
+            empty_ms += await _late_ms(empty, sink, FOR_S // TURNS)
+            full_ms += await _late_ms(full, sink, FOR_S // TURNS)
+    without, beside = lateness(empty_ms), lateness(full_ms)
+    ratios = {"p50": beside.p50 / without.p50, "p99": beside.p99 / without.p99}
     return [
         Row(
             f"  the same with {FAR:,} far timers pending",
             f"within {RATIO_MAX} x",
-            f"p50 {full.p50:.2f}, p99 {full.p99:.2f} ms"
+            f"p50 {beside.p50:.2f}, p99 {beside.p99:.2f} ms"
             f" ({ratios['p50']:.2f} x and {ratios['p99']:.2f} x of"
-            f" {empty.p50:.2f} and {empty.p99:.2f})",
-            not full.early and max(ratios.values()) <= RATIO_MAX,
-            {f"empty_{name}": value for name, value in empty._asdict().items()}
-            | {f"full_{name}": value for name, value in full._asdict().items()},
+            f" {without.p50:.2f} and {without.p99:.2f})",
+            not beside.early and max(ratios.values()) <= RATIO_MAX,
+            {f"empty_{name}": value for name, value in without._asdict().items()}
+            | {f"full_{name}": value for name, value in beside._asdict().items()},
         )
     ]
 
@@ -80,16 +92,16 @@ def _row(found: Lateness) -> Row:
     )
 
 
-async def _latenesses(product: Product, sink: Sink) -> Lateness:
-    """Submit them all, each on time by itself; look at every arrival."""
+async def _late_ms(product: Product, sink: Sink, for_s: int) -> list[float]:
+    """Submit them all, each on time by itself; the lateness of every arrival."""
     await sink.reset()
     dice = random.Random(2)
-    count = PER_S * FOR_S
+    count = PER_S * for_s
     first_ms = (int(time.time()) + AHEAD_S) * 1000
-    moments = [first_ms + dice.randrange(FOR_S * 1000) for _ in range(count)]
+    moments = [first_ms + dice.randrange(for_s * 1000) for _ in range(count)]
     await timers.send(product, timers.batches(moments))
     assert time.time() * 1000 < first_ms - 2_000, "too late to be a test of the hand"
-    await sink.wait(count, AHEAD_S + FOR_S + TIMEOUT_S)
+    await sink.wait(count, AHEAD_S + for_s + TIMEOUT_S)
     arrivals = await sink.records()
     assert len(arrivals) == len({arrival.task_id for arrival in arrivals}) == count
-    return lateness([arrival.late_ms for arrival in arrivals])
+    return [arrival.late_ms for arrival in arrivals]
