@@ -35,15 +35,17 @@ from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
-from wheel_timer.store.due import Key, Window
+from wheel_timer.store.due import PAGE_ROWS, Key, Window
 from wheel_timer.store.requeue import rescue
 
 log: Final = logging.getLogger(__name__)
 
 LOOK_EACH_S: Final = 1.0
 CLOSE_EACH_S: Final = 60.0
-# A longer range is published, and current_time moved, in pieces of this.
+# A longer range is published, and current_time moved, in pieces of this; twice as long after each
+# that held less than a page, since every piece costs a handful of statements.
 STRIDE_MS: Final = 60_000
+STRIDE_MS_MAX: Final = 300_000
 # 10,000 rows: a tenth of a second of reading and publishing.
 PAGES_AT_ONCE: Final = 10
 
@@ -158,20 +160,24 @@ class DueHand:
             self._unfenced_ms = max(self._unfenced_ms, closed_ms)
             return
         reached("due.fenced")
+        stride_ms = STRIDE_MS
         while self._published_ms < closed_ms:
-            to_ms = await self._next_stop(closed_ms)
+            before = self._publisher.published
+            to_ms = await self._next_stop(closed_ms, stride_ms)
             rests = await self._publish(Window(self._published_ms, to_ms), fenced=True)
             self._published_ms = to_ms
             self._rests.extend(rests)
             await self._advance()
+            is_thin = self._publisher.published - before < PAGE_ROWS
+            stride_ms = min(2 * stride_ms, STRIDE_MS_MAX) if is_thin else STRIDE_MS
 
-    async def _next_stop(self, closed_ms: int) -> int:
+    async def _next_stop(self, closed_ms: int, stride_ms: int) -> int:
         """The end of the next stride; after downtime, that of the first one that holds anything,
         so that days of empty slots are one step."""
         if closed_ms - self._published_ms <= 2 * STRIDE_MS:
-            return min(closed_ms, self._published_ms + STRIDE_MS)
+            return min(closed_ms, self._published_ms + stride_ms)
         async for window in store.windows(self._db, self._published_ms, closed_ms):
-            return min(closed_ms, window.after_ms + STRIDE_MS)
+            return min(closed_ms, window.after_ms + stride_ms)
         return closed_ms
 
     async def _publish(self, span: Window, *, fenced: bool) -> list[_Rest]:

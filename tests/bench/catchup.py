@@ -6,13 +6,14 @@ import asyncio
 import random
 import signal
 import time
+from statistics import median
 from typing import Final
 
 from daemon.due import DueHand
 from daemon.leader import Leader
 from tests.bench import timers
-from tests.bench.drain import PER_S_MIN, warm_up
-from tests.bench.figure import Row, at_least
+from tests.bench.drain import at_an_instant, warm_up
+from tests.bench.figure import Row
 from tests.bench.product import Product
 from tests.bench.sink import Sink
 from tests.fix_clock import SET
@@ -24,6 +25,10 @@ from wheel_timer.store.migrate import migrate
 
 TIMERS: Final = 10_000
 DOWN_S: Final = 3_600
+TURNS: Final = 3
+# At the drain rate, less what publishing and reading 10,000 references costs: both happen before
+# the instant of a drain, and within a catch-up.
+SHARE_MIN: Final = 0.8
 DAY_MS: Final = 86_400_000
 EMPTY_DAY_S_MAX: Final = 1.0
 LOOKAHEAD_MS: Final = 1_000
@@ -35,18 +40,23 @@ SCHEMA: Final = "empty_day"
 
 async def measure() -> list[Row]:
     """Both in one product: the second on a wheel of its own."""
+    drains: list[float] = []
+    catchups: list[float] = []
     async with Sink() as sink, Product() as product:
         await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
         await warm_up(product, sink)
-        per_s, first_ms = await _after_an_hour(product, sink)
+        for turn in range(TURNS):
+            drains.append(await at_an_instant(product, sink, turn * DOWN_S * 1000))
+            catchups.append(await _after_an_hour(product, sink, turn * DOWN_S * 1000))
         empty_s = await _empty_day(product)
+    share = median(ours / drain for ours, drain in zip(catchups, drains, strict=True))
     return [
-        at_least(
+        Row(
             f"{TIMERS:,} timers due in an hour of downtime: caught up at",
-            PER_S_MIN,
-            per_s,
-            "/s",
-            first_ms=first_ms,
+            f"{SHARE_MIN} x the drain rate",
+            f"{median(catchups):,.0f}/s ({share:.2f} x of {median(drains):,.0f}/s)",
+            share >= SHARE_MIN,
+            {"per_s": median(catchups), "drain_per_s": median(drains), "share": share},
         ),
         Row(
             "  a day of empty slots",
@@ -58,31 +68,29 @@ async def measure() -> list[Row]:
     ]
 
 
-async def _after_an_hour(product: Product, sink: Sink) -> tuple[float, float]:
+async def _after_an_hour(product: Product, sink: Sink, clock_ahead_ms: int) -> float:
     """
-    The daemon is stopped (SIGSTOP), the database's clock goes forward by an hour, the daemon goes
-    on. Returns callbacks a second from the first to the last, and ms from there to the first: a
-    second of it is what the daemon takes to see that the clock was set.
+    The daemon is stopped (SIGSTOP), the database's clock goes forward by an hour more than it was
+    ahead, the daemon goes on. Returns callbacks a second from the first to the last.
     """
+    await sink.reset()
     dice = random.Random(7)
-    now_ms = int(time.time() * 1000)
+    now_ms = int(time.time() * 1000) + clock_ahead_ms
     moments = [now_ms + 60_000 + dice.randrange(DOWN_S * 1000 - 60_000) for _ in range(TIMERS)]
     await timers.send(product, timers.batches(moments))
     daemon = product.daemon()
     daemon.send_signal(signal.SIGSTOP)
     try:
-        shown_us = int(time.time() * 1e6) + DOWN_S * 1_000_000
+        shown_us = int(time.time() * 1e6) + (clock_ahead_ms + DOWN_S * 1000) * 1000
         await product.sql(SET % {"shown_us": shown_us, "frozen": False})
         # Until the brokers have looked at the clock: theirs had no hour of downtime.
         await asyncio.sleep(PULSE_IDLE_S + 0.5)
     finally:
         daemon.send_signal(signal.SIGCONT)
-    back_ms = time.time() * 1000
     come = await sink.wait(TIMERS, TIMEOUT_S)
     arrivals = await sink.records()
     assert come == len({arrival.task_id for arrival in arrivals}) == TIMERS, come
-    took_s = (arrivals[-1].arrival_ns - arrivals[0].arrival_ns) / 1e9
-    return TIMERS / took_s, arrivals[0].arrival_ns / 1e6 - back_ms
+    return TIMERS / ((arrivals[-1].arrival_ns - arrivals[0].arrival_ns) / 1e9)
 
 
 async def _empty_day(product: Product) -> float:
