@@ -1129,6 +1129,25 @@ CREATE SEQUENCE public.timer_biz_version
     NO MAXVALUE
     CACHE 1;
 
+CREATE TABLE public.timer_change (
+    change_id bigint NOT NULL,
+    "time" bigint NOT NULL,
+    actor text NOT NULL COLLATE pg_catalog."C",
+    action text NOT NULL COLLATE pg_catalog."C",
+    object text NOT NULL COLLATE pg_catalog."C",
+    old jsonb,
+    new jsonb
+);
+
+ALTER TABLE public.timer_change ALTER COLUMN change_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.timer_change_change_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
 CREATE TABLE public.timer_clock (
     one_row boolean DEFAULT true NOT NULL,
     shown_us bigint NOT NULL,
@@ -1263,6 +1282,9 @@ ALTER TABLE ONLY public.timer_biz
 ALTER TABLE ONLY public.timer_biz
     ADD CONSTRAINT timer_biz_version_key UNIQUE (version);
 
+ALTER TABLE ONLY public.timer_change
+    ADD CONSTRAINT timer_change_pkey PRIMARY KEY (change_id);
+
 ALTER TABLE ONLY public.timer_clock
     ADD CONSTRAINT timer_clock_pkey PRIMARY KEY (one_row);
 
@@ -1292,6 +1314,8 @@ ALTER TABLE ONLY public.timer_task
 
 ALTER TABLE ONLY public.timer_task_00
     ADD CONSTRAINT timer_task_00_pkey PRIMARY KEY (slot, shard, start_time, task_id);
+
+CREATE INDEX timer_change_object ON public.timer_change USING btree (object, change_id);
 
 CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time);
 

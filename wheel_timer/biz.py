@@ -15,6 +15,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
+from ipaddress import ip_network
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -39,6 +40,10 @@ RETRY_DELAY_S_MAX: Final = 2_592_000  # 30 days, as a release's
 ATTEMPTS_MAX: Final = 1000
 LADDER_STEPS_MAX: Final = 100
 CONCURRENCY_MAX: Final = 10_000
+RATE_PER_S_MIN: Final = 0.01
+RATE_PER_S_MAX: Final = 100_000
+SPREAD_S_MAX: Final = 86_400
+NETWORKS_MAX: Final = 100
 
 _BIZ_TYPE: Final = re.compile(BIZ_TYPE_PATTERN, re.ASCII)
 BizTypeName = Annotated[str, Meta(pattern=f"^{BIZ_TYPE_PATTERN}$")]
@@ -50,6 +55,11 @@ RetryDelayS = Annotated[float, Meta(ge=0, le=RETRY_DELAY_S_MAX, description="sec
 Attempts = Annotated[int, Meta(ge=1, le=ATTEMPTS_MAX)]
 Ladder = Annotated[tuple[RetryDelayS, ...], Meta(min_length=1, max_length=LADDER_STEPS_MAX)]
 Status = Annotated[int, Meta(ge=300, le=599)]
+RatePerS = Annotated[float, Meta(ge=RATE_PER_S_MIN, le=RATE_PER_S_MAX, description="a second")]
+SpreadS = Annotated[
+    float, Meta(ge=0, le=SPREAD_S_MAX, description="seconds over which starts are drawn at random")
+]
+Network = Annotated[str, Meta(max_length=50, description="CIDR")]
 
 
 class Backoff(Struct, frozen=True, forbid_unknown_fields=True):
@@ -100,8 +110,24 @@ class Retention(Struct, frozen=True, forbid_unknown_fields=True):
     cancelled: RetentionS = 86_400
 
 
+class Breaker(Struct, frozen=True, forbid_unknown_fields=True):
+    """
+    Opens after so many failures in a row, first for open_for seconds, then twice as long after each
+    probe that failed, up to five minutes.
+    """
+
+    enabled: bool = True
+    consecutive: Annotated[int, Meta(ge=1, le=1000)] = 10
+    open_for: Annotated[float, Meta(ge=5, le=300, description="seconds")] = 5.0
+
+
 class Policy(Struct, frozen=True, kw_only=True):
-    """What all three shapes share. Defaults are those of the API."""
+    """
+    What all three shapes share. Defaults are those of the API.
+
+    burst: callbacks that may start at once after a pause; None: those of one second of rate_limit.
+    priority: 9 is served first. on_failed: the biz_type that hears of a task that failed for good.
+    """
 
     callback_url: Url | None = None
     callback_method: Method = "POST"
@@ -111,6 +137,17 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_past: Annotated[float, Meta(ge=0, le=POLICY_S_MAX, description="seconds")] | None = None
     final_statuses: Annotated[tuple[Status, ...], Meta(max_length=300)] = ()
     allow_callback_override: bool = False
+    callback_allow: Annotated[tuple[Network, ...], Meta(max_length=NETWORKS_MAX)] = ()
+    rate_limit: RatePerS | None = None
+    burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    submit_rate_limit: RatePerS | None = None
+    max_pending: Annotated[int, Meta(ge=0)] | None = None
+    priority: Annotated[int, Meta(ge=0, le=9)] = 5
+    spread: SpreadS | None = None
+    breaker: Breaker = Breaker()
+    on_failed: BizTypeName | None = None
+    erase_data: bool = False
+    paused: bool = False
 
 
 class BizType(Policy, frozen=True, kw_only=True):
@@ -206,6 +243,11 @@ def merged(name: str, given: BizTypeIn, before: BizType | None) -> BizType:
         detail = "needed, unless allow_callback_override lets each task bring its own"
         errors.append(FieldError(detail, "#/callback_url"))
     errors += check_retry(given.retry, "#/retry")
+    errors += _check_networks(given.callback_allow)
+    if given.on_failed == name:
+        errors.append(FieldError("another biz_type than this one", "#/on_failed"))
+    if given.burst is not None and given.rate_limit is None:
+        errors.append(FieldError("means nothing without rate_limit", "#/burst"))
     secrets = _merged_secrets(given, before, errors)
     if errors:
         raise InvalidTask(errors)
@@ -228,6 +270,16 @@ def check_retry(retry: RetryIn, pointer: str) -> list[FieldError]:
     if retry.backoff is not UNSET and retry.backoff.max < retry.backoff.initial:
         return [FieldError("max is less than initial", f"{pointer}/backoff/max")]
     return []
+
+
+def _check_networks(networks: tuple[str, ...]) -> list[FieldError]:
+    errors: list[FieldError] = []
+    for index, network in enumerate(networks):
+        try:
+            ip_network(network)
+        except ValueError as error:
+            errors.append(FieldError(f"not a network: {error}", f"#/callback_allow/{index}"))
+    return errors
 
 
 def check_secret(secret: str, pointer: str) -> list[FieldError]:

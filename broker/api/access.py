@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
+
+from starlette.requests import Request
 
 from wheel_timer.bearer import given_key, is_key
 from wheel_timer.errors import Forbidden, Unauthorized
@@ -20,18 +22,39 @@ _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?",
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
+class Actor(NamedTuple):
+    """Who calls. name: `local` (a server without keys) or `admin`; it stands in timer_change."""
+
+    name: str
+
+
+LOCAL: Final = Actor("local")
+ADMIN: Final = Actor("admin")
+# Of a path that is open although there are keys.
+ANYONE: Final = Actor("anyone")
+
+
+def actor_of(request: Request) -> Actor:
+    """Who sent this request."""
+    actor: Actor = request.scope["actor"]
+    return actor
+
+
 class Access:
     """Judges a request by its headers. admin_key: None or empty for a server that is open."""
 
     def __init__(self, admin_key: str | None) -> None:
         self._key = admin_key or None
 
-    def check(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+    def check(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Actor:
         """Raises Unauthorized or Forbidden. path: as it came, not decoded."""
         if self._key is None:
             self._check_local(method, headers)
-        elif path.startswith("/v1/") or path == "/metrics":
+            return LOCAL
+        if path.startswith("/v1/") or path == "/metrics":
             self._check_key(self._key, headers)
+            return ADMIN
+        return ANYONE
 
     def _check_key(self, key: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
         given = given_key(headers)

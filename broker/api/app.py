@@ -121,7 +121,7 @@ class Api:
         try:
             path = _raw_path(scope)
             method = scope["method"]
-            self._access.check(method, path, headers)
+            scope["actor"] = self._access.check(method, path, headers)
             target = self._target(scope, method, path)
             label = target.label
             response = await target.endpoint(Request(scope, receive))

@@ -100,7 +100,7 @@ def test_a_put_that_breaks_a_rule_names_the_field(fields: dict[str, Any], pointe
         {"retention": -1},
         {"max_age": 0},
         {"unheard_of": 1},
-        {"rate_limit": 5},
+        {"rate": 5},
     ],
 )
 def test_the_types_refuse(fields: dict[str, Any]) -> None:
@@ -154,5 +154,5 @@ def test_a_row_keeps_write_only_values_apart() -> None:
 
 def test_a_row_of_a_newer_release_can_be_read() -> None:
     config, secrets = to_stored(merged("o", given(), None))
-    newer = msgspec.json.decode(config) | {"rate_limit": 7}
+    newer = msgspec.json.decode(config) | {"of_a_newer_release": 7}
     assert from_stored("o", 3, newer, msgspec.json.decode(secrets)).version == 3

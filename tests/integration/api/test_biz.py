@@ -108,7 +108,7 @@ async def test_a_put_that_breaks_a_rule_is_refused(client: httpx.AsyncClient) ->
     for name, body, pointer in (
         ("orders", {}, "#/callback_url"),
         ("orders", {"callback_url": "ftp://x"}, "#/callback_url"),
-        ("orders", {"callback_url": URL, "rate_limit": 1}, "#/rate_limit"),
+        ("orders", {"callback_url": URL, "rate": 1}, "#/rate"),
         ("orders", {"callback_url": URL, "timeout": 0}, "#/timeout"),
         ("orders", {"callback_url": URL, "biz_type": "x"}, "#/biz_type"),
         ("orders", {"callback_url": URL, "retry": {"ladder": [1, -1]}}, "#/retry/ladder/1"),
