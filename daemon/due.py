@@ -114,19 +114,21 @@ class DueHand:
             self._published_ms,
             self._horizon(2 * self._lookahead_ms),
         )
-        lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000
-        metrics.hand_lag(self._leader.shard, self.name, lag_s)
         if not self._clock.is_known():
             return Tick(0, self._look_each_s)
         # A new leader closes before anything else.
         is_time = self._closed_s is None or began_s - self._closed_s >= CLOSE_EACH_S
         if not (is_due or is_time or self._rests):
+            # An idle hand stands still, up to a minute behind the clock, and nothing waits for it.
+            metrics.hand_lag(self._leader.shard, self.name, 0.0)
             return Tick(0, self._look_each_s)
         before = self._publisher.published
         await self.serve()
         next_s = self._lookahead_ms / 4000 if is_due or self._rests else self._look_each_s
         while self._rests and self._leader.is_leader and time.monotonic() < began_s + next_s:
             await self.read_on()
+        lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000
+        metrics.hand_lag(self._leader.shard, self.name, lag_s)
         if began_s - self._rescued_s >= CLOSE_EACH_S:
             self._rescued_s = began_s
             await self._rescue()

@@ -1,0 +1,54 @@
+"""What hand_lag_seconds says of the due hand: how long something waits, and nothing of rest."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fix_clock import DatabaseClock
+from tests.fix_hands import Hands, task_at
+from tests.fix_sessions import Sessions
+from wheel_timer import metrics
+from wheel_timer.database import Database
+from wheel_timer.store.submit import submit
+
+
+@pytest.fixture
+def lags(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Every lag that the due hand reports."""
+    reported: list[float] = []
+    monkeypatch.setattr(metrics, "hand_lag", lambda shard, hand, lag_s: reported.append(lag_s))
+    return reported
+
+
+async def test_a_hand_at_rest_has_no_lag(
+    hands: Hands, clock: DatabaseClock, lags: list[float]
+) -> None:
+    clock.freeze()
+    await hands.clock.measure()
+    await hands.due.tick()
+    stood_ms = hands.due.current_ms
+    clock.advance(30_000)
+    await hands.clock.measure()
+    await hands.due.tick()
+    assert hands.due.current_ms == stood_ms, "nothing was due: it rests"
+    assert lags == [0, 0]
+
+
+async def test_a_hand_that_cannot_pass_the_fence_lags(
+    hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, lags: list[float]
+) -> None:
+    now_ms = clock.freeze()
+    await hands.clock.measure()
+    await hands.due.tick()
+    await submit(db, 0, [task_at(now_ms + 4_000)], lookahead_ms=1_000)
+    writer = await sessions.open()
+    async with writer.transaction():
+        await writer.execute("SELECT wheel_fence_v1(CAST(0 AS smallint))")
+        clock.advance(4_500)
+        await hands.clock.measure()
+        await hands.due.tick()
+        behind_s = (clock.now_ms() - hands.due.current_ms) / 1000
+        assert lags[-1] == pytest.approx(behind_s, abs=0.1)
+        assert behind_s > 3
+    await hands.due.tick()
+    assert lags[-1] == 0
