@@ -34,8 +34,8 @@ up: install ## run everything on http://127.0.0.1:8080; Ctrl-C stops it (ARGS="-
 demo: install ## thousands of timers in a temporary directory: lateness percentiles and audits
 	@$(RUN)wheel-timer demo $(ARGS)
 
-test: install ## the whole suite on real embedded servers (ARGS="-k claim -x")
-	@$(RUN)python -m pytest $(ARGS)
+test: install ## the whole suite on real embedded servers (ARGS="-k claim -x"; "-n 0" for one process)
+	@$(RUN)python -m pytest -n logical --dist worksteal $(ARGS)
 
 lint: install ## format, rules, types, imports between packages, spelling
 	@$(RUN)ruff format --check --quiet . || { echo "make format puts this right" >&2; exit 1; }
