@@ -16,6 +16,7 @@ from wheel_timer.store import migrate as module
 from wheel_timer.store.migrate import check_schema, migrate, migrations, pending
 
 NAMES = [migration.name for migration in migrations()]
+LAST = migrations()[-1].number
 
 
 def rows(url: str, query: str) -> list[tuple[Any, ...]]:
@@ -87,17 +88,29 @@ def test_a_migration_that_fails_leaves_nothing_of_itself(
 ) -> None:
     copy = tmp_path / "sql"
     shutil.copytree(sql_directory(), copy)
-    number = len(NAMES) + 1
+    number = LAST + 1
     broken = copy / "migrations" / f"{number:04}_broken.sql"
     broken.write_text("-- breaking: no\n-- Locks: none.\nCREATE TABLE half (); SELECT 1 / 0;\n")
     monkeypatch.setattr(module, "sql_directory", lambda: copy)
     with pytest.raises(Exception, match="division by zero"):
         migrate(empty_database_url, "public", 1)
-    assert rows(empty_database_url, "SELECT max(number) FROM timer_migration") == [(number - 1,)]
+    assert rows(empty_database_url, "SELECT max(number) FROM timer_migration") == [(LAST,)]
     assert rows(empty_database_url, "SELECT to_regclass('half')") == [(None,)]
     # Mended, the next run goes on from there.
     broken.write_text("-- breaking: no\n-- Locks: none.\nCREATE TABLE half ();\n")
     assert migrate(empty_database_url, "public", 1) == [f"{number:04}_broken"]
+
+
+def test_two_migrations_of_one_number_stop_the_run(
+    empty_database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two branches that took the same number: which of them came first nobody could say."""
+    copy = tmp_path / "sql"
+    shutil.copytree(sql_directory(), copy)
+    (copy / "migrations" / f"{LAST:04}_twin.sql").write_text("-- breaking: no\n-- Locks: none.\n")
+    monkeypatch.setattr(module, "sql_directory", lambda: copy)
+    with pytest.raises(SchemaMismatch, match="the same number"):
+        migrate(empty_database_url, "public", 1)
 
 
 def test_who_does_not_fit_the_database_does_not_start(

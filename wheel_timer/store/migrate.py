@@ -50,8 +50,8 @@ def migrations(directory: Path | None = None) -> list[Migration]:
         found.append(
             Migration(int(number), path.stem, text, checksum, head[0].endswith("yes"), locks)
         )
-    if [m.number for m in found] != list(range(1, len(found) + 1)):
-        raise SchemaMismatch("the migrations are not numbered 1, 2, 3, ...")
+    if len({m.number for m in found}) != len(found):
+        raise SchemaMismatch("two migrations have the same number")
     return found
 
 
@@ -195,7 +195,7 @@ def check_schema(url: str, schema: str, shards: int) -> None:
                 raise SchemaMismatch(
                     f"the database lacks {missing[0].name}: run wheel-timer migrate first"
                 )
-            known = len(migrations())
+            known = migrations()[-1].number
             row = connection.execute(
                 "SELECT name FROM timer_migration WHERE number > %s AND breaking LIMIT 1", [known]
             ).fetchone()
