@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
-from starlette.requests import Request
-
+from broker.api.actor import SCOPES, Actor
 from wheel_timer.bearer import given_key, is_key
 from wheel_timer.errors import Forbidden, Unauthorized
 
@@ -22,22 +21,10 @@ _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?",
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
-class Actor(NamedTuple):
-    """Who calls. name: `local` (a server without keys) or `admin`; it stands in timer_change."""
-
-    name: str
-
-
-LOCAL: Final = Actor("local")
-ADMIN: Final = Actor("admin")
+LOCAL: Final = Actor("local", frozenset(SCOPES))
+ADMIN: Final = Actor("admin", frozenset(SCOPES))
 # Of a path that is open although there are keys.
-ANYONE: Final = Actor("anyone")
-
-
-def actor_of(request: Request) -> Actor:
-    """Who sent this request."""
-    actor: Actor = request.scope["actor"]
-    return actor
+ANYONE: Final = Actor("anyone", frozenset())
 
 
 class Access:

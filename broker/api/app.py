@@ -25,6 +25,8 @@ from starlette.websockets import WebSocketClose
 
 from broker.api import batch, biz, pages, tasks, wheel
 from broker.api.access import Access
+from broker.api.actor import Actor
+from broker.api.actor import Scope as KeyScope
 from broker.api.body import ClientGone
 from broker.api.context import Context
 from broker.api.operation import Operation
@@ -47,14 +49,25 @@ _AS_LABEL: Final = str.maketrans("{", ":", "}")
 # The label of a request that no route knows: a scanner must not make new series.
 _NO_ROUTE: Final = "other"
 
+Check = Callable[[str, str, list[tuple[bytes, bytes]]], Actor]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
 class Target(NamedTuple):
-    """Where a request goes. label: the path's pattern, for metrics."""
+    """Where a request goes. label: the path's pattern, for metrics. scopes: any one is needed."""
 
     endpoint: Endpoint
     label: str
+    scopes: tuple[KeyScope, ...]
+
+
+class Served(NamedTuple):
+    """One route of the app."""
+
+    method: str
+    path: str
+    scopes: tuple[KeyScope, ...]
+    endpoint: Endpoint
 
 
 class _Pattern(NamedTuple):
@@ -64,10 +77,13 @@ class _Pattern(NamedTuple):
 
 def build_app(context: Context) -> ASGIApp:
     """The whole HTTP surface of a broker: /v1, its documentation, and the ops routes."""
-    routes = [(op.method, op.path, _bound(context, op)) for op in OPERATIONS]
-    routes += [("GET", path, page) for path, page in pages.pages(OPERATIONS).items()]
-    routes += [(m, r.path, r.endpoint) for r in ops_routes(context.health) for m in _methods(r)]
-    return Api(routes, Access(context.settings.admin_key))
+    routes = [Served(op.method, op.path, op.scopes, _bound(context, op)) for op in OPERATIONS]
+    scopes = {page.path: page.scopes for page in pages.DESCRIBED}
+    for path, page in pages.pages(OPERATIONS).items():
+        routes.append(Served("GET", path, scopes[path], page))
+    for ops in ops_routes(context.health):
+        routes += [Served(m, ops.path, scopes[ops.path], ops.endpoint) for m in _methods(ops)]
+    return Api(routes, Access(context.settings.admin_key).check)
 
 
 def _methods(route: Route) -> list[str]:
@@ -89,14 +105,14 @@ def _bound(context: Context, operation: Operation) -> Endpoint:
 
 
 class Api:
-    """The ASGI app over a list of (method, path, endpoint)."""
+    """The ASGI app over a list of routes. check: who calls, as Access.check says it."""
 
-    def __init__(self, routes: Sequence[tuple[str, str, Endpoint]], access: Access) -> None:
-        self._access = access
+    def __init__(self, routes: Sequence[Served], check: Check) -> None:
+        self._check = check
         self._exact: dict[str, dict[str, Target]] = {}
         self._patterns: dict[str, _Pattern] = {}
-        for method, path, endpoint in routes:
-            target = Target(endpoint, path.translate(_AS_LABEL))
+        for method, path, scopes, endpoint in routes:
+            target = Target(endpoint, path.translate(_AS_LABEL), scopes)
             if "{" not in path:
                 self._exact.setdefault(path, {})[method] = target
             else:
@@ -121,9 +137,10 @@ class Api:
         try:
             path = _raw_path(scope)
             method = scope["method"]
-            scope["actor"] = self._access.check(method, path, headers)
+            actor = self._check(method, path, headers)
             target = self._target(scope, method, path)
             label = target.label
+            _check_actor(actor, target, scope)
             response = await target.endpoint(Request(scope, receive))
         except ClientGone:
             log.debug("the client has gone", extra={"request_id": request_id})
@@ -163,6 +180,18 @@ class Api:
             detail = f"this path knows {allowed}"
             raise Refused(Problem("invalid-request", detail, 405, headers={"Allow": allowed}))
         return target
+
+
+def _check_actor(actor: Actor, target: Target, scope: Scope) -> None:
+    """
+    Whether this actor may do this to what the path names. Raises Forbidden or NotFound.
+
+    A biz_type that stands elsewhere (in the body, in a task's row) is for the handler to judge.
+    """
+    scope["actor"] = actor
+    actor.check_may(target.scopes)
+    if actor.is_narrowed and "biz_type" in (params := scope.get("path_params", {})):
+        actor.check_sees(params["biz_type"])
 
 
 def _raw_path(scope: Scope) -> str:

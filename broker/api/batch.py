@@ -109,6 +109,7 @@ OPERATIONS: Final = (
         path="/v1/tasks/batch",
         handler=submit_batch,
         name="submitTasks",
+        scope="submit",
         summary="Submit many tasks",
         text=f"As JSON up to {BATCH_TASKS_MAX} tasks; as NDJSON any number of lines, one task a "
         "line, committed in parts as they arrive and answered once after the last. Not atomic: "

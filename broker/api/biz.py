@@ -122,6 +122,7 @@ OPERATIONS: Final = (
         path="/v1/biz",
         handler=list_biz_types,
         name="listBizTypes",
+        scope="read",
         summary="All biz_types",
         query={
             "limit": (
@@ -138,6 +139,7 @@ OPERATIONS: Final = (
         path="/v1/biz/{biz_type}",
         handler=get_biz_type,
         name="getBizType",
+        scope="read",
         summary="A biz_type's configuration",
         text='Secrets and header values that are credentials are shown as {"set": true}.',
         answers={200: Answer(text="The configuration", body=BizTypeOut, headers=_ETAGS)},
@@ -148,6 +150,7 @@ OPERATIONS: Final = (
         path="/v1/biz/{biz_type}",
         handler=put_biz_type,
         name="putBizType",
+        scope="configure",
         summary="Create or replace a biz_type's configuration",
         text="What is left out gets its default; but secret and header values that are credentials "
         "stay as they are, and are removed by null. Holds within two seconds at every broker, for "

@@ -68,7 +68,6 @@ def document(operations: Sequence[Described]) -> dict[str, Any]:
             "license": {"name": "MIT", "identifier": "MIT"},
         },
         "servers": [{"url": "/"}],
-        "security": [{}, {"key": []}],
         "paths": paths,
         "components": {
             "schemas": components,
@@ -102,6 +101,7 @@ def _operation(operation: Described, by_type: dict[Any, Any]) -> dict[str, Any]:
     described: dict[str, Any] = {
         "operationId": operation.name,
         "summary": operation.summary,
+        "security": _security(operation),
         "responses": _responses(operation, by_type),
     }
     if operation.text:
@@ -126,6 +126,12 @@ def _operation(operation: Described, by_type: dict[Any, Any]) -> dict[str, Any]:
             },
         }
     return described
+
+
+def _security(operation: Described) -> list[dict[str, list[str]]]:
+    """Nothing where the server has no keys, else a key with one of the scopes."""
+    any_of: list[dict[str, list[str]]] = [{"key": [scope]} for scope in operation.scopes]
+    return [{}, *any_of] if any_of else []
 
 
 def _path_parameters(path: str) -> Iterable[dict[str, Any]]:

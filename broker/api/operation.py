@@ -15,6 +15,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.api.actor import Scope
 from broker.api.context import Context
 
 Handler = Callable[[Context, Request], Awaitable[Response]]
@@ -38,6 +39,7 @@ class Described:
     """
     One method on one path, as it is told to users.
 
+    scope: what a key needs for it, one of several where there are some; None: open to everyone.
     query: name -> (JSON schema, what it means). headers: request headers that mean something.
     takes: media type -> type of the body. problems: names of problems.KINDS that it can be answered
     with, beside those that every operation of /v1 can.
@@ -46,6 +48,7 @@ class Described:
     method: str
     path: str
     name: str
+    scope: Scope | tuple[Scope, ...] | None
     summary: str
     text: str = ""
     query: Mapping[str, tuple[Mapping[str, Any], str]] = field(default_factory=dict)
@@ -53,6 +56,13 @@ class Described:
     takes: Mapping[str, Any] = field(default_factory=dict)
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """The scopes of which one is needed; none for what is open."""
+        if self.scope is None:
+            return ()
+        return (self.scope,) if isinstance(self.scope, str) else self.scope
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

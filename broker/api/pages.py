@@ -30,7 +30,9 @@ Page = Callable[[Request], Awaitable[Response]]
 
 
 def _open(path: str, name: str, summary: str, answers: dict[int, Answer]) -> Described:
-    return Described(method="GET", path=path, name=name, summary=summary, answers=answers)
+    return Described(
+        method="GET", path=path, name=name, scope=None, summary=summary, answers=answers
+    )
 
 
 # Routes that are not of /v1: the pages here, and those of wheel_timer/ops.py.
@@ -50,11 +52,13 @@ DESCRIBED: Final = (
             503: Answer(text="It cannot, or it is stopping", body=dict[str, Any]),
         },
     ),
-    _open(
-        "/metrics",
-        "getMetrics",
-        "Metrics for Prometheus, summed over the workers",
-        {200: Answer(text="The metrics", body=str, media_type="text/plain")},
+    Described(
+        method="GET",
+        path="/metrics",
+        name="getMetrics",
+        scope="read",
+        summary="Metrics for Prometheus, summed over the workers",
+        answers={200: Answer(text="The metrics", body=str, media_type="text/plain")},
     ),
     _open(
         "/openapi.json",
@@ -78,6 +82,7 @@ DESCRIBED: Final = (
         method="GET",
         path="/problems/{name}",
         name="getProblem",
+        scope=None,
         summary="One type of problem: what causes it and what to do",
         answers={200: Answer(text="A page", body=str, media_type="text/html")},
         problems=("not-found",),

@@ -63,6 +63,7 @@ KINDS: Final[dict[str, Kind]] = {
     "forbidden": Kind(
         403,
         "Not allowed",
+        "The key lacks the scope that the call needs; /docs names it for each. "
         "A server without ADMIN_KEY serves only this machine: the Host must be localhost, "
         "127.0.0.1 or [::1], and a browser's page of another origin may change nothing.",
     ),

@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.intake import TaskIn, check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -69,6 +70,8 @@ async def get_task(context: Context, request: Request) -> Response:
         raise NotFound("a task_id is a UUID") from None
     if is_task_id(task_id):
         row = (await lookup(context.db, [task_id])).get(task_id)
+    if row is not None and not actor_of(request).sees(row.biz_type):
+        row = None
     return await _task_answer(context, row)
 
 
@@ -105,6 +108,7 @@ OPERATIONS: Final = (
         path="/v1/tasks",
         handler=submit,
         name="submitTask",
+        scope="submit",
         summary="Submit a task",
         text="Answered after the commit: what got a 2xx is never lost. With a biz_id it is safe to "
         "send the same submit again.",
@@ -129,6 +133,7 @@ OPERATIONS: Final = (
         path="/v1/tasks/{task_id}",
         handler=get_task,
         name="getTask",
+        scope="read",
         summary="A task with its story",
         answers={200: Answer(text="The task", body=TaskOut)},
         problems=("not-found", "overloaded"),
@@ -138,6 +143,7 @@ OPERATIONS: Final = (
         path="/v1/biz/{biz_type}/tasks/{biz_id}",
         handler=get_task_by_biz_id,
         name="getTaskByBizId",
+        scope="read",
         summary="A task by the business's own id",
         text="The biz_id is one percent-encoded segment of the path: a slash in it is %2F.",
         answers={200: Answer(text="The task", body=TaskOut)},

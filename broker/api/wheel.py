@@ -9,6 +9,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.api.actor import ANY_SCOPE
 from broker.api.batch import BATCH_TASKS_MAX
 from broker.api.biz import LIMIT_MAX
 from broker.api.context import Context
@@ -199,6 +200,7 @@ OPERATIONS: Final = (
         path="/v1/wheel",
         handler=get_wheel,
         name="getWheel",
+        scope="read",
         summary="The wheel: its hands and its lanes",
         answers={200: Answer(text="The wheel", body=WheelOut)},
         problems=("overloaded",),
@@ -208,6 +210,7 @@ OPERATIONS: Final = (
         path="/v1/limits",
         handler=get_limits,
         name="getLimits",
+        scope=ANY_SCOPE,
         summary="The limits of this server",
         answers={200: Answer(text="The limits", body=LimitsOut)},
     ),
@@ -216,6 +219,7 @@ OPERATIONS: Final = (
         path="/v1/audits",
         handler=get_audits,
         name="getAudits",
+        scope="read",
         summary="Run the audits",
         text="They read the database in bounded time and change nothing.",
         answers={200: Answer(text="What they found", body=AuditsOut)},
