@@ -239,7 +239,7 @@ def test_every_module_of_wheel_timer_is_the_clients_or_the_servers() -> None:
         module
         for module in modules - clients - servers - {"wheel_timer/__init__"}
         if not module.startswith("wheel_timer/cli/")
-        if not any(module.startswith(f"{package}/") for package in servers)
+        if not any(module.startswith(f"{package}/") for package in clients | servers)
     }
     assert unknown == set()
 
