@@ -87,8 +87,9 @@ def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> Cal
         fields.append(("wheel-timer-biz-id", quote(claim.biz_id, safe=_HEADER_SAFE)))
     if claim.traceparent is not None:
         fields.append(("traceparent", claim.traceparent))
-    if target.keys:
-        fields.append(("webhook-signature", sign(target.keys, webhook_id, timestamp_s, body)))
+    keys = target.keys_at(now_ms)
+    if keys:
+        fields.append(("webhook-signature", sign(keys, webhook_id, timestamp_s, body)))
     return CallbackRequest(target.method, target.url, fields, body)
 
 

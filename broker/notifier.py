@@ -72,6 +72,7 @@ class Notifier:
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._measuring: asyncio.Task[None] | None = None
+        self._forgetting: asyncio.Task[None] | None = None
         self._report = Report()
         self._transport = CallbackTransport(
             Guard(
@@ -129,6 +130,7 @@ class Notifier:
         known = [self._registry.get(name) for name in self._registry.names()]
         self._configure([biz for biz in known if biz is not None])
         self._registry.on_change(self._configure)
+        self._registry.on_delete(self._forget)
         self._loops = [
             asyncio.create_task(self.takeover.run(), name="takeover"),
             asyncio.create_task(self._reader.run(), name="reader"),
@@ -171,6 +173,24 @@ class Notifier:
                 self._timekeeper.touch(lane)
         self._reader.wake()
 
+    def _forget(self, names: Sequence[str]) -> None:
+        """These biz_types are gone: nothing more of them is started, their lanes are removed."""
+        for name in names:
+            lane = self._lanes.pop(name, None)
+            if lane is not None:
+                for claim, ref in lane.give_up_claimed():
+                    self._caller.settle(lane, claim, ref, Unstarted())
+                lane.give_up_waiting()
+        self._reader.wake()
+        self._forgetting = asyncio.create_task(self._remove(names))
+
+    async def _remove(self, names: Sequence[str]) -> None:
+        try:
+            await self._event_center.remove([name for name in names if name not in self._lanes])
+        except EventCenterUnavailable as error:
+            # A lane that nobody reads: some bytes, until the biz_type is there again.
+            logger.warning("the lanes of deleted biz_types stay: %s", error)
+
     def _share(self, brokers: int) -> None:
         if brokers != self._brokers:
             self._brokers = brokers
@@ -181,8 +201,8 @@ class Notifier:
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
         for ref in refs:
-            lane = self._lanes[ref.biz_type]
-            if lane.add(ref):
+            lane = self._lanes.get(ref.biz_type)
+            if lane is not None and lane.add(ref):
                 self._timekeeper.touch(lane)
         is_behind = refs and refs[-1].published_ms - self._clock.now_ms() > CLOCK_BEHIND_MS
         if is_behind and (self._measuring is None or self._measuring.done()):
@@ -207,7 +227,9 @@ class Notifier:
 
     def _let_go(self, refs: Sequence[Ref]) -> None:
         for ref in refs:
-            self._lanes[ref.biz_type].let_go(ref)
+            lane = self._lanes.get(ref.biz_type)
+            if lane is not None:
+                lane.let_go(ref)
 
     async def _settle_all(self, within_s: float) -> None:
         try:

@@ -1,8 +1,9 @@
 """
-What this broker knows of the biz_types: a copy of timer_biz, never more than a moment behind.
+What this broker knows of the configuration: the biz_types and the brake, a moment behind at most.
 
-The clock's pulse carries the highest version in the database; a higher one than ours is read at
-once, so a change reaches every broker within its second. Who meets a biz_type that is not here, or
+The clock's pulse carries the highest version in the database, which deletions and the brake draw
+from the same sequence; a higher one than ours is read at once, so a change reaches every broker
+within its second. Who meets a biz_type that is not here, or
 is about to refuse something because of its configuration, asks for `refresh` first: another broker
 may have changed it a millisecond ago.
 """
@@ -17,20 +18,26 @@ from wheel_timer.biz import BizType, BizTypeIn
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store import biz as store
+from wheel_timer.store.biz import Brake
 
 log = logging.getLogger(__name__)
 
 Listener = Callable[[Sequence[BizType]], None]
+DeletionListener = Callable[[Sequence[str]], None]
+BrakeListener = Callable[[Brake | None], None]
 
 
 class Registry:
-    """Every biz_type by its name. `load` before the first use."""
+    """Every biz_type by its name, and the brake. `load` before the first use."""
 
     def __init__(self, db: Database) -> None:
         self._db = db
         self._by_name: dict[str, BizType] = {}
         self._version = 0
+        self._brake: Brake | None = None
         self._listeners: list[Listener] = []
+        self._deletion_listeners: list[DeletionListener] = []
+        self._brake_listeners: list[BrakeListener] = []
         self._reading = asyncio.Lock()
         self._reads_begun = 0
         self._follow: asyncio.Task[None] | None = None
@@ -42,6 +49,11 @@ class Registry:
     def get(self, name: str) -> BizType | None:
         """The biz_type as far as this broker knows."""
         return self._by_name.get(name)
+
+    @property
+    def brake(self) -> Brake | None:
+        """The brake of the whole wheel: while there is one, nothing new is called."""
+        return self._brake
 
     @property
     def version(self) -> int:
@@ -56,6 +68,14 @@ class Registry:
         """Call `listener` with the biz_types that are new or changed, each time there are some."""
         self._listeners.append(listener)
 
+    def on_delete(self, listener: DeletionListener) -> None:
+        """Call `listener` with the names that are gone, each time there are some."""
+        self._deletion_listeners.append(listener)
+
+    def on_brake(self, listener: BrakeListener) -> None:
+        """Call `listener` with the brake whenever it was put on, taken off, or got a reason."""
+        self._brake_listeners.append(listener)
+
     async def refresh(self) -> None:
         """
         Know what the database knows now. Raises DatabaseUnavailable.
@@ -68,11 +88,35 @@ class Registry:
                 self._reads_begun += 1
                 self._take(await store.load_newer(self._db, self._version))
 
-    async def put(self, name: str, given: BizTypeIn, expected: int | None) -> store.Put:
+    async def put(
+        self, name: str, given: BizTypeIn, expected: int | None, *, actor: str = store.LOCAL
+    ) -> store.Put:
         """Write a biz_type (see store.biz.put) and know it here at once."""
-        put = await store.put(self._db, name, given, expected)
+        return await self._known(await store.put(self._db, name, given, expected, actor=actor))
+
+    async def change(
+        self, name: str, make: store.Make, expected: int | None, *, actor: str, action: str
+    ) -> store.Put:
+        """Change a biz_type (see store.biz.change) and know it here at once."""
+        return await self._known(
+            await store.change(self._db, name, make, expected, actor=actor, action=action)
+        )
+
+    async def delete(self, name: str, expected: int | None, *, actor: str) -> None:
+        """Delete a biz_type (see store.biz.delete) and forget it here at once."""
+        version = await store.delete(self._db, name, expected, actor=actor)
+        log.info("biz_type %s is deleted at version %d", name, version)
+        await self.refresh()
+
+    async def pull_brake(self, reason: str | None, *, actor: str) -> Brake | None:
+        """Put the brake on, or take it off (None), and know it here at once."""
+        brake = await store.brake(self._db, reason, actor=actor)
+        await self.refresh()
+        return brake
+
+    async def _known(self, put: store.Put) -> store.Put:
         if put.changed:
-            log.info("biz_type %s is at version %d", name, put.biz.version)
+            log.info("biz_type %s is at version %d", put.biz.biz_type, put.biz.version)
             await self.refresh()
         return put
 
@@ -91,11 +135,22 @@ class Registry:
         finally:
             self._follow = None
 
-    def _take(self, changed: Sequence[BizType]) -> None:
-        if not changed:
+    def _take(self, news: store.News) -> None:
+        if not news.version:
             return
         # A new dict, so that who iterates over the old one is not disturbed.
-        self._by_name = self._by_name | {biz.biz_type: biz for biz in changed}
-        self._version = max(biz.version for biz in changed)
-        for listener in self._listeners:
-            listener(changed)
+        known = self._by_name | {biz.biz_type: biz for biz in news.biz_types}
+        gone = [name for name in news.deleted if known.pop(name, None) is not None]
+        self._by_name = known
+        self._version = news.version
+        if gone:
+            for forget in self._deletion_listeners:
+                forget(gone)
+        if news.biz_types:
+            for listener in self._listeners:
+                listener(news.biz_types)
+        if news.brake_moved and news.brake != self._brake:
+            self._brake = news.brake
+            log.warning("the brake is %s", "off" if news.brake is None else "on")
+            for brake_listener in self._brake_listeners:
+                brake_listener(news.brake)

@@ -25,6 +25,13 @@ _callback = msgspec.json.Decoder(Callback)
 _retry = msgspec.json.Decoder(RetryIn)
 
 
+class Key(NamedTuple):
+    """A signing key. until_ms: from this moment on it does not sign; None: it does."""
+
+    key: bytes
+    until_ms: int | None
+
+
 class Target(NamedTuple):
     """
     Where one kind of callback goes, and how.
@@ -35,9 +42,16 @@ class Target(NamedTuple):
     method: str
     url: httpx.URL
     fields: tuple[Field, ...]
-    keys: tuple[bytes, ...]
+    keys: tuple[Key, ...]
     timeout_ms: int
     refusal: str | None
+
+    def keys_at(self, now_ms: float) -> list[bytes]:
+        """
+        What signs a callback now. now_ms: by the database's clock, so that all brokers let an old
+        secret go at the same moment.
+        """
+        return [key.key for key in self.keys if key.until_ms is None or now_ms < key.until_ms]
 
 
 class Terms(NamedTuple):
@@ -52,7 +66,7 @@ class TermsOf:
 
     def __init__(self, biz: BizType) -> None:
         self.biz = biz
-        self._keys = tuple(key_of(secret) for secret in biz.secrets)
+        self._keys = tuple(Key(key_of(one.value), one.until_ms) for one in biz.secrets)
         self._final_statuses = frozenset(biz.final_statuses)
         self._plain = self._make(None, None)
         self._kept: dict[tuple[str | None, str | None], Terms] = {}

@@ -34,6 +34,142 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_biz_delete_v1(p_actor text, p_biz_type text, p_expected bigint, p_old jsonb, OUT deleted bigint, OUT named_by text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_now bigint;
+BEGIN
+    PERFORM wheel_configuration_turn_v1();
+    SELECT b.biz_type
+    INTO named_by
+    FROM timer_biz AS b
+    WHERE b.config ->> 'on_failed' = p_biz_type
+    ORDER BY b.biz_type
+    LIMIT 1;
+    IF named_by IS NOT NULL THEN
+        RETURN;
+    END IF;
+    DELETE FROM timer_biz AS b WHERE b.biz_type = p_biz_type AND b.version = p_expected;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    v_now := wheel_now_ms();
+    deleted := nextval('timer_biz_version');
+    INSERT INTO timer_biz_history (version, time, biz_type, actor, action, shown)
+    VALUES (deleted, v_now, p_biz_type, p_actor, 'biz.delete', NULL);
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (v_now, p_actor, 'biz.delete', p_biz_type, p_old, NULL);
+END
+$$;
+
+CREATE FUNCTION public.wheel_biz_put_v1(p_actor text, p_changes jsonb, OUT versions bigint[], OUT unknown text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_now     bigint;
+    v_version bigint;
+    v_change  jsonb;
+BEGIN
+    PERFORM wheel_configuration_turn_v1();
+    IF EXISTS (
+        SELECT
+        FROM jsonb_array_elements(p_changes) AS c (change)
+        LEFT JOIN timer_biz AS b ON b.biz_type = c.change ->> 'biz_type'
+        WHERE b.version IS DISTINCT FROM CAST(c.change ->> 'expected' AS bigint)
+    ) THEN
+        RETURN;
+    END IF;
+    SELECT c.change #>> '{config,on_failed}'
+    INTO unknown
+    FROM jsonb_array_elements(p_changes) AS c (change)
+    WHERE c.change #>> '{config,on_failed}' IS NOT NULL
+        AND NOT EXISTS (
+            SELECT FROM timer_biz AS b WHERE b.biz_type = c.change #>> '{config,on_failed}'
+        )
+        AND NOT EXISTS (
+            SELECT
+            FROM jsonb_array_elements(p_changes) AS o (change)
+            WHERE o.change ->> 'biz_type' = c.change #>> '{config,on_failed}'
+        )
+    LIMIT 1;
+    IF unknown IS NOT NULL THEN
+        RETURN;
+    END IF;
+    v_now := wheel_now_ms();
+    FOR v_change IN
+        SELECT c.change
+        FROM jsonb_array_elements(p_changes) WITH ORDINALITY AS c (change, place)
+        ORDER BY c.place
+    LOOP
+        v_version := nextval('timer_biz_version');
+        INSERT INTO timer_biz AS b (biz_type, version, config, secrets, create_time, update_time)
+        VALUES (
+            v_change ->> 'biz_type', v_version, v_change -> 'config', v_change -> 'secrets',
+            v_now, v_now
+        )
+        ON CONFLICT (biz_type) DO UPDATE
+        SET version = excluded.version,
+            config = excluded.config,
+            secrets = excluded.secrets,
+            update_time = excluded.update_time;
+        INSERT INTO timer_biz_history (version, time, biz_type, actor, action, shown)
+        VALUES (
+            v_version, v_now, v_change ->> 'biz_type', p_actor, v_change ->> 'action',
+            v_change -> 'shown'
+        );
+        INSERT INTO timer_change (time, actor, action, object, old, new)
+        VALUES (
+            v_now, p_actor, v_change ->> 'action', v_change ->> 'biz_type',
+            nullif(v_change -> 'old', 'null'), nullif(v_change -> 'new', 'null')
+        );
+        versions := versions || v_version;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION public.wheel_brake_v1(p_actor text, p_reason text, OUT since bigint, OUT actor text, OUT reason text) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_old timer_brake;
+    v_now bigint;
+BEGIN
+    PERFORM wheel_configuration_turn_v1();
+    SELECT * INTO v_old FROM timer_brake;
+    IF v_old.reason IS NOT DISTINCT FROM p_reason THEN
+        since := v_old.since;
+        actor := v_old.actor;
+        reason := v_old.reason;
+        RETURN;
+    END IF;
+    v_now := wheel_now_ms();
+    -- A new reason for a brake that is on leaves the moment it was put on.
+    since := CASE WHEN v_old.reason IS NULL THEN v_now ELSE v_old.since END;
+    actor := p_actor;
+    reason := p_reason;
+    INSERT INTO timer_brake AS b (version, since, actor, reason)
+    VALUES (nextval('timer_biz_version'), wheel_brake_v1.since, p_actor, p_reason)
+    ON CONFLICT (one_row) DO UPDATE
+    SET version = excluded.version,
+        since = excluded.since,
+        actor = excluded.actor,
+        reason = excluded.reason;
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (
+        v_now,
+        p_actor,
+        CASE WHEN p_reason IS NULL THEN 'wheel.resume' ELSE 'wheel.pause' END,
+        'wheel',
+        CASE WHEN v_old.reason IS NOT NULL THEN jsonb_build_object('reason', v_old.reason) END,
+        CASE WHEN p_reason IS NOT NULL THEN jsonb_build_object('reason', p_reason) END
+    );
+END
+$$;
+
 CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -174,6 +310,19 @@ BEGIN
             USING ERRCODE = 'WT003';
     END IF;
     RETURN v_closed;
+END
+$$;
+
+CREATE FUNCTION public.wheel_configuration_turn_v1() RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the configuration needs isolation level read committed'
+            USING ERRCODE = 'WT002';
+    END IF;
+    PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), 0);
 END
 $$;
 
@@ -1122,12 +1271,30 @@ CREATE TABLE public.timer_biz (
     update_time bigint NOT NULL
 );
 
+CREATE TABLE public.timer_biz_history (
+    version bigint NOT NULL,
+    "time" bigint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    actor text NOT NULL COLLATE pg_catalog."C",
+    action text NOT NULL COLLATE pg_catalog."C",
+    shown jsonb
+);
+
 CREATE SEQUENCE public.timer_biz_version
     START WITH 1
     INCREMENT BY 1
     NO MINVALUE
     NO MAXVALUE
     CACHE 1;
+
+CREATE TABLE public.timer_brake (
+    one_row boolean DEFAULT true NOT NULL,
+    version bigint NOT NULL,
+    since bigint NOT NULL,
+    actor text NOT NULL COLLATE pg_catalog."C",
+    reason text,
+    CONSTRAINT timer_brake_one_row_check CHECK (one_row)
+);
 
 CREATE TABLE public.timer_change (
     change_id bigint NOT NULL,
@@ -1147,6 +1314,16 @@ ALTER TABLE public.timer_change ALTER COLUMN change_id ADD GENERATED ALWAYS AS I
     NO MAXVALUE
     CACHE 1
 );
+
+CREATE VIEW public.timer_change_view AS
+ SELECT change_id,
+    to_timestamp(((("time")::numeric / 1000.0))::double precision) AS "time",
+    actor,
+    action,
+    object,
+    old,
+    new
+   FROM public.timer_change c;
 
 CREATE TABLE public.timer_clock (
     one_row boolean DEFAULT true NOT NULL,
@@ -1276,14 +1453,20 @@ ALTER TABLE ONLY public.timer_task ATTACH PARTITION public.timer_task_00 FOR VAL
 ALTER TABLE ONLY public.timer_attempt
     ADD CONSTRAINT timer_attempt_pkey PRIMARY KEY (task_id, attempt);
 
+ALTER TABLE ONLY public.timer_biz_history
+    ADD CONSTRAINT timer_biz_history_pkey PRIMARY KEY (version);
+
 ALTER TABLE ONLY public.timer_biz
     ADD CONSTRAINT timer_biz_pkey PRIMARY KEY (biz_type);
 
 ALTER TABLE ONLY public.timer_biz
     ADD CONSTRAINT timer_biz_version_key UNIQUE (version);
 
+ALTER TABLE ONLY public.timer_brake
+    ADD CONSTRAINT timer_brake_pkey PRIMARY KEY (one_row);
+
 ALTER TABLE ONLY public.timer_change
-    ADD CONSTRAINT timer_change_pkey PRIMARY KEY (change_id);
+    ADD CONSTRAINT timer_change_pkey PRIMARY KEY ("time", change_id);
 
 ALTER TABLE ONLY public.timer_clock
     ADD CONSTRAINT timer_clock_pkey PRIMARY KEY (one_row);
@@ -1315,7 +1498,9 @@ ALTER TABLE ONLY public.timer_task
 ALTER TABLE ONLY public.timer_task_00
     ADD CONSTRAINT timer_task_00_pkey PRIMARY KEY (slot, shard, start_time, task_id);
 
-CREATE INDEX timer_change_object ON public.timer_change USING btree (object, change_id);
+CREATE INDEX timer_biz_history_biz_type ON public.timer_biz_history USING btree (biz_type, version);
+
+CREATE INDEX timer_change_object ON public.timer_change USING btree (object, "time", change_id);
 
 CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time);
 

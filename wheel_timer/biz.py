@@ -150,13 +150,29 @@ class Policy(Struct, frozen=True, kw_only=True):
     paused: bool = False
 
 
+class SigningSecret(Struct, frozen=True):
+    """
+    A secret that callbacks are signed with. until_ms: the moment, by the database's clock, from
+    which it no longer signs (a rotation's grace is over); None: none is set.
+    """
+
+    value: str
+    until_ms: int | None = None
+
+    def __repr__(self) -> str:
+        return f"SigningSecret(until_ms={self.until_ms})"
+
+
 class BizType(Policy, frozen=True, kw_only=True):
-    """A biz_type as the brokers work by it. version grows with every change."""
+    """
+    A biz_type as the brokers work by it. version grows with every change. secrets: newest first;
+    while a rotation's grace runs, several.
+    """
 
     biz_type: str
     version: int
     callback_headers: dict[str, str] = {}
-    secrets: tuple[str, ...] = ()
+    secrets: tuple[SigningSecret, ...] = ()
     retry: Retry = Retry()
     retention: Retention = Retention()
 
@@ -326,13 +342,16 @@ def _merged_headers(
 
 def _merged_secrets(
     given: BizTypeIn, before: BizType | None, errors: list[FieldError]
-) -> tuple[str, ...]:
+) -> tuple[SigningSecret, ...]:
     stored = () if before is None else before.secrets
     if given.secret is None:
         return ()
     if isinstance(given.secret, str):
         errors += check_secret(given.secret, "#/secret")
-        return (given.secret,)
+        # Saying again what is current must not cut the grace of a rotation short.
+        if stored and stored[0].value == given.secret:
+            return stored
+        return (SigningSecret(given.secret),)
     if isinstance(given.secret, Mark) and not stored:
         errors.append(FieldError("there is no stored secret to keep", "#/secret"))
     return stored

@@ -258,6 +258,14 @@ class EventCenter(Consumers):
             depths[lane] = Depth(length - read, read)
         return depths
 
+    async def remove(self, lanes: Sequence[str]) -> None:
+        """The lanes of biz_types that are no more. Who still reads one makes it anew, empty."""
+        self._grouped.difference_update(lanes)
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for lane in lanes:
+                pipe.unlink(self.lane_key(lane))
+            await self._run(pipe.execute())
+
     async def close(self) -> None:
         """Close every connection."""
         await self._drop_reader()

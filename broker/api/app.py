@@ -23,7 +23,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from broker.api import batch, biz, pages, tasks, wheel
+from broker.api import batch, biz, brake, pages, tasks, wheel
 from broker.api.access import Access
 from broker.api.actor import Actor
 from broker.api.actor import Scope as KeyScope
@@ -42,6 +42,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *batch.OPERATIONS,
     *biz.OPERATIONS,
     *wheel.OPERATIONS,
+    *brake.OPERATIONS,
 )
 _REQUEST_ID: Final = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 # /v1/tasks/{task_id} is /v1/tasks/:task_id in metrics: braces are hard on those who parse them.

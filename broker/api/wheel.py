@@ -12,6 +12,7 @@ from starlette.responses import Response
 from broker.api.actor import ANY_SCOPE
 from broker.api.batch import BATCH_TASKS_MAX
 from broker.api.biz import LIMIT_MAX
+from broker.api.brake import BrakeOut, brake_out
 from broker.api.context import Context
 from broker.api.decoding import NESTING_MAX
 from broker.api.intake import BIZ_ID_BYTES_MAX, SPREAD_S_MAX
@@ -70,9 +71,10 @@ class LaneOut(Struct):
 
 
 class WheelOut(Struct):
-    """now: the database's clock."""
+    """now: the database's clock. brake: null where it is off."""
 
     now: Time
+    brake: BrakeOut | None
     shards: list[ShardOut]
     lanes: list[LaneOut]
 
@@ -122,7 +124,8 @@ class AuditsOut(Struct):
 
 
 async def get_wheel(context: Context, _: Request) -> Response:
-    """The hands and the lanes."""
+    """The hands, the lanes and the brake."""
+    await context.registry.refresh()
     found = await shards(context.db)
     names = context.registry.names()
     try:
@@ -136,7 +139,8 @@ async def get_wheel(context: Context, _: Request) -> Response:
         depth, in_flight = depths.get(name, (None, None))
         lanes.append(LaneOut(name, depth, in_flight, biz.max_concurrency if biz else 0))
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
-    return json_answer(WheelOut(format_time(now_ms), [_shard_out(s) for s in found], lanes))
+    brake = brake_out(context.registry.brake)
+    return json_answer(WheelOut(format_time(now_ms), brake, [_shard_out(s) for s in found], lanes))
 
 
 async def get_limits(context: Context, _: Request) -> Response:

@@ -1,12 +1,30 @@
 -- name: biz_load_newer
--- The biz_types that were changed since a version; since 0: all.
+-- What was changed in the configuration since a version; since 0: all there is.
 -- In:    version bigint
--- Out:   biz_type, version, config, secrets
--- Cost:  one index range
+-- Out:   biz_type, version, config, secrets: a biz_type; with config null: one that was deleted.
+--        biz_type null: the brake, config {reason, since, actor}, or null where it is off
+-- Cost:  two index ranges and one row; one statement, so that nothing between them is missed
 -- Locks: none
-SELECT biz_type, version, config, secrets
-FROM timer_biz
-WHERE version > CAST(:version AS bigint)
+SELECT b.biz_type, b.version, b.config, b.secrets
+FROM timer_biz AS b
+WHERE b.version > CAST(:version AS bigint)
+UNION ALL
+SELECT h.biz_type, h.version, NULL, NULL
+FROM timer_biz_history AS h
+WHERE h.version > CAST(:version AS bigint)
+    AND h.shown IS NULL
+    AND NOT EXISTS (SELECT FROM timer_biz AS b WHERE b.biz_type = h.biz_type)
+UNION ALL
+SELECT
+    NULL,
+    k.version,
+    CASE
+        WHEN k.reason IS NOT NULL
+        THEN jsonb_build_object('reason', k.reason, 'since_ms', k.since, 'actor', k.actor)
+    END,
+    NULL
+FROM timer_brake AS k
+WHERE k.version > CAST(:version AS bigint)
 
 -- name: biz_load_one
 -- One biz_type by name.
@@ -18,41 +36,33 @@ SELECT version, config, secrets
 FROM timer_biz
 WHERE biz_type = CAST(:biz_type AS text)
 
--- name: biz_create
--- Write a new biz_type.
--- In:    biz_type text, config text (JSON), secrets text (JSON)
--- Out:   its version; no row where the name is taken (somebody was faster: read again)
--- Locks: one advisory lock for all writers of timer_biz, so that versions become visible in their
---        order: who has seen version n misses nothing below it
-WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock(wheel_lock_class('timer_biz'), 0)
-)
-INSERT INTO timer_biz (biz_type, version, config, secrets, create_time, update_time)
-SELECT
-    CAST(:biz_type AS text),
-    nextval('timer_biz_version'),
-    CAST(CAST(:config AS text) AS jsonb),
-    CAST(CAST(:secrets AS text) AS jsonb),
-    wheel_now_ms(),
-    wheel_now_ms()
-FROM turn
-ON CONFLICT (biz_type) DO NOTHING
-RETURNING version
+-- name: biz_put
+-- Write biz_types, all or none, with their history and changes.
+-- In:    actor text, changes text (JSON, see wheel_biz_put_v1)
+-- Out:   versions bigint[]; null: overtaken, or `unknown` text is an on_failed that does not exist
+-- Cost:  four index entries a biz_type
+-- Locks: one advisory lock for all writers of the configuration, so that versions become visible
+--        in their order: who has seen version n misses nothing below it
+SELECT p.versions, p.unknown
+FROM wheel_biz_put_v1(
+    CAST(:actor AS text), CAST(CAST(:changes AS text) AS jsonb)
+) AS p
 
--- name: biz_replace
--- Put a new configuration in the place of one version of an old one.
--- In:    biz_type text, expected bigint (version), config text (JSON), secrets text (JSON)
--- Out:   the new version; no row where `expected` is no longer the newest
--- Locks: as biz_create
-WITH turn AS MATERIALIZED (
-    SELECT pg_advisory_xact_lock(wheel_lock_class('timer_biz'), 0)
-)
-UPDATE timer_biz
-SET version = nextval('timer_biz_version'),
-    config = CAST(CAST(:config AS text) AS jsonb),
-    secrets = CAST(CAST(:secrets AS text) AS jsonb),
-    update_time = wheel_now_ms()
-FROM turn
-WHERE biz_type = CAST(:biz_type AS text)
-    AND version = CAST(:expected AS bigint)
-RETURNING version
+-- name: biz_delete
+-- Delete a biz_type that is at a version.
+-- In:    actor text, biz_type text, expected bigint (version), old text (JSON, as shown)
+-- Out:   deleted bigint: the version of it; null: overtaken, or `named_by` text needs it
+-- Locks: as biz_put
+SELECT d.deleted, d.named_by
+FROM wheel_biz_delete_v1(
+    CAST(:actor AS text), CAST(:biz_type AS text), CAST(:expected AS bigint),
+    CAST(CAST(:old AS text) AS jsonb)
+) AS d
+
+-- name: brake
+-- Put the brake on, for a reason, or take it off.
+-- In:    actor text, reason text or null
+-- Out:   since bigint (ms), actor, reason: as it stands now
+-- Locks: as biz_put
+SELECT b.since, b.actor, b.reason
+FROM wheel_brake_v1(CAST(:actor AS text), CAST(:reason AS text)) AS b

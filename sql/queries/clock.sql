@@ -1,14 +1,19 @@
 -- name: pulse
--- The database's clock, and whether a biz_type has changed: what every process asks each second.
+-- The database's clock, and whether the configuration has changed: what every process asks each
+-- second.
 -- In:    nothing
--- Out:   is a test's clock boolean, frozen boolean, highest biz_type version; now bigint (us) last,
---        so that it is as young as can be when it comes
--- Cost:  one index descent
+-- Out:   is a test's clock boolean, frozen boolean, highest version of the configuration; now
+--        bigint (us) last, so that it is as young as can be when it comes
+-- Cost:  two index descents
 -- Locks: none
 SELECT
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
-    coalesce((SELECT max(b.version) FROM timer_biz AS b), 0),
+    greatest(
+        (SELECT max(h.version) FROM timer_biz_history AS h),
+        (SELECT k.version FROM timer_brake AS k),
+        0
+    ),
     wheel_now_us()
 FROM (VALUES (1)) AS v(one)
 LEFT JOIN timer_clock AS c ON true

@@ -95,7 +95,12 @@ async def test_the_bytes_on_the_wire_are_these(call: Caller, endpoint: Endpoint)
         failures=1,
         traceparent="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
     )
-    await call(endpoint.url + "?a=b%2Fc", claim, callback_headers={"x-shop": "7"}, secrets=[SECRET])
+    await call(
+        endpoint.url + "?a=b%2Fc",
+        claim,
+        callback_headers={"x-shop": "7"},
+        secrets=[{"value": SECRET}],
+    )
     (received,) = endpoint.received
     signature = received.headers["webhook-signature"]
     expected = (
@@ -137,7 +142,7 @@ async def test_each_secret_verifies_the_signature(
     body = b' {"b":1,\n "a": "\xc3\xbc"}'
     now_ms = time.time() * 1000
     fields = {"biz_type": "orders", "version": 1, "callback_url": endpoint.url}
-    biz = msgspec.convert(fields | {"secrets": [SECRET, OLD_SECRET]}, BizType)
+    biz = msgspec.convert(fields | {"secrets": [{"value": SECRET}, {"value": OLD_SECRET}]}, BizType)
     terms = TermsOf(biz).of(None, None)
     await attempt(call.transport, Deadlines(), a_claim(biz_data=body), terms, now_ms)
     (received,) = endpoint.received

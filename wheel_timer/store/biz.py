@@ -3,33 +3,93 @@ timer_biz: the configuration centre's rows, read and written.
 
 A row keeps a biz_type in two JSON texts: `config`, and `secrets`, which holds every write-only
 value and is not shown to readers of the database. Versions come from one sequence and become
-visible in their order, so a reader that asks "anything newer than n?" misses nothing.
+visible in their order, so a reader that asks "anything newer than n?" misses nothing. Every write
+leaves a row in timer_biz_history and one in timer_change, in its own transaction.
+
+A change is made here, between a read and a write that insists on the version read; who is
+overtaken starts again. Configuration is written by people: one overtaking is rare.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from wheel_timer.biz import BizType, BizTypeIn, merged
+from wheel_timer.amend import differing
+from wheel_timer.biz import BizType, BizTypeIn, SigningSecret, merged, shown
 from wheel_timer.callback import is_write_only
 from wheel_timer.database import Database
-from wheel_timer.errors import Overloaded, StaleVersion
+from wheel_timer.errors import (
+    Conflict,
+    FieldError,
+    InvalidTask,
+    NotFound,
+    Overloaded,
+    StaleVersion,
+)
+
+OVERTAKEN_MAX: Final = 5
+# Whose doing it is where no caller is named: this process' own, or a test's.
+LOCAL: Final = "local"
+
+# What a biz_type is to become, of what it is (None: there is none). Raises InvalidTask, NotFound.
+Make = Callable[[BizType | None], BizType]
 
 
 class Put(NamedTuple):
-    """What a put did. changed is False where everything stood as asked already."""
+    """What a change did. before: None where it is new."""
 
     biz: BizType
-    created: bool
-    changed: bool
+    before: BizType | None
+
+    @property
+    def created(self) -> bool:
+        """Whether there was none."""
+        return self.before is None
+
+    @property
+    def changed(self) -> bool:
+        """False where everything stood as asked already."""
+        return self.biz != self.before
 
 
-async def load_newer(db: Database, version: int) -> list[BizType]:
-    """The biz_types that were changed since `version` (0: all), in no order."""
+class Brake(msgspec.Struct, frozen=True):
+    """The brake of the whole wheel, on: nothing new is called. since_ms: the database's clock."""
+
+    reason: str
+    since_ms: int
+    actor: str
+
+
+class News(NamedTuple):
+    """
+    What was changed in the configuration since a version.
+
+    version: the newest of it, 0 where there is nothing. brake_moved: whether `brake` says anything.
+    """
+
+    version: int
+    biz_types: list[BizType]
+    deleted: list[str]
+    brake_moved: bool
+    brake: Brake | None
+
+
+async def load_newer(db: Database, version: int) -> News:
+    """What was changed since `version` (0: everything there is), in no order."""
     rows = await db.fetch("biz_load_newer", {"version": version})
-    return [from_stored(*row) for row in rows]
+    news = News(max((row[1] for row in rows), default=0), [], [], False, None)
+    for name, changed_at, config, hidden in rows:
+        if name is None:
+            brake = None if config is None else msgspec.convert(config, Brake)
+            news = news._replace(brake_moved=True, brake=brake)
+        elif config is None:
+            news.deleted.append(name)
+        else:
+            news.biz_types.append(from_stored(name, changed_at, config, hidden))
+    return news
 
 
 async def load(db: Database, name: str) -> BizType | None:
@@ -38,62 +98,196 @@ async def load(db: Database, name: str) -> BizType | None:
     return None if row is None else from_stored(name, *row)
 
 
-async def put(db: Database, name: str, given: BizTypeIn, expected: int | None = None) -> Put:
+async def put(
+    db: Database,
+    name: str,
+    given: BizTypeIn,
+    expected: int | None = None,
+    *,
+    actor: str = LOCAL,
+) -> Put:
     """
     Make the biz_type `name` what `given` says; write-only values that it leaves out stay.
 
-    expected: the version that it must have (If-Match), None for any. Raises StaleVersion where it
-    has another or there is none, InvalidTask where `given` breaks a rule. Safe to repeat: what
-    stands as asked is not written again.
+    Raises InvalidTask where `given` breaks a rule, and what `change` does. Safe to repeat.
     """
-    # The merge happens here, between a read and a write that insists on the version read; who is
-    # overtaken starts again. Configuration is written by people: one overtaking is rare.
-    for _ in range(5):
+    return await change(
+        db,
+        name,
+        lambda before: merged(name, given, before),
+        expected,
+        actor=actor,
+        action="biz.put",
+    )
+
+
+async def change(
+    db: Database,
+    name: str,
+    make: Make,
+    expected: int | None = None,
+    *,
+    actor: str,
+    action: str,
+) -> Put:
+    """
+    Make the biz_type `name` what `make` makes of it.
+
+    expected: the version that it must have (If-Match), None for any. Raises StaleVersion where it
+    has another or there is none, InvalidTask where on_failed names no biz_type, and whatever `make`
+    raises. What stands as asked is not written again.
+    """
+    (done,) = await change_all(db, {name: (make, expected)}, actor=actor, action=action)
+    return done
+
+
+async def change_all(
+    db: Database,
+    makes: Mapping[str, tuple[Make, int | None]],
+    *,
+    actor: str,
+    action: str,
+    dry_run: bool = False,
+) -> list[Put]:
+    """
+    The same for several, all or none: name -> (what makes it, its expected version).
+
+    dry_run: everything is checked and nothing written; versions are then those of before.
+    """
+    for _ in range(OVERTAKEN_MAX):
+        wanted = [await _made(db, name, *of) for name, of in makes.items()]
+        changed = [put for put in wanted if put.changed]
+        if dry_run:
+            await _check_references(db, changed)
+            return wanted
+        if not changed:
+            return wanted
+        versions = await _write(db, changed, actor, action)
+        if versions is not None:
+            written = dict(zip((put.biz.biz_type for put in changed), versions, strict=True))
+            return [
+                Put(msgspec.structs.replace(biz, version=written[biz.biz_type]), before)
+                if biz.biz_type in written
+                else Put(biz, before)
+                for biz, before in wanted
+            ]
+    raise Overloaded("the configuration is being changed by others all the time")
+
+
+async def _made(db: Database, name: str, make: Make, expected: int | None) -> Put:
+    before = await load(db, name)
+    _check_version(name, before, expected)
+    return Put(make(before), before)
+
+
+def _check_version(name: str, before: BizType | None, expected: int | None) -> None:
+    if expected is not None and (before is None or before.version != expected):
+        raise StaleVersion(
+            f"the biz_type {name!r} does not exist"
+            if before is None
+            else f"the newest version is {before.version}, not {expected}"
+        )
+
+
+async def _check_references(db: Database, changed: Sequence[Put]) -> None:
+    """What the write would find out: whether each on_failed exists, or would with these."""
+    names = {put.biz.biz_type for put in changed}
+    for biz, _ in changed:
+        named = biz.on_failed
+        if named is not None and named not in names and await load(db, named) is None:
+            raise unknown_on_failed(named)
+
+
+async def _write(db: Database, changed: Sequence[Put], actor: str, action: str) -> list[int] | None:
+    """The new versions, or None where one is no longer (or no longer not) there as it was read."""
+    rows = []
+    for biz, before in changed:
+        config, hidden = to_stored(biz)
+        old, new = differing(before, biz)
+        rows.append(
+            {
+                "biz_type": biz.biz_type,
+                "expected": None if before is None else before.version,
+                "config": config,
+                "secrets": hidden,
+                "shown": shown(biz),
+                "action": action,
+                "old": old,
+                "new": new,
+            }
+        )
+    params = {"actor": actor, "changes": msgspec.json.encode(rows).decode()}
+    row = await db.fetch_one("biz_put", params)
+    assert row is not None
+    versions, unknown = row
+    if unknown is not None:
+        raise unknown_on_failed(unknown)
+    return None if versions is None else list(versions)
+
+
+def unknown_on_failed(name: str) -> InvalidTask:
+    """The refusal of an on_failed that leads nowhere."""
+    return InvalidTask([FieldError(f"there is no biz_type {name!r}", "#/on_failed")])
+
+
+async def delete(db: Database, name: str, expected: int | None, *, actor: str) -> int:
+    """
+    Delete a biz_type, whatever tasks it has. Returns the version of the deletion.
+
+    Raises NotFound, StaleVersion, Conflict where another biz_type names it in on_failed.
+    """
+    for _ in range(OVERTAKEN_MAX):
         before = await load(db, name)
-        if expected is not None and (before is None or before.version != expected):
-            raise StaleVersion(
-                f"the biz_type {name!r} does not exist"
-                if before is None
-                else f"the newest version is {before.version}, not {expected}"
-            )
-        wanted = merged(name, given, before)
-        if before is not None and wanted == before:
-            return Put(before, created=False, changed=False)
-        version = await _write(db, wanted, None if before is None else before.version)
-        if version is not None:
-            biz = msgspec.structs.replace(wanted, version=version)
-            return Put(biz, created=before is None, changed=True)
+        if before is None and expected is None:
+            raise NotFound(f"there is no biz_type {name[:64]!r}")
+        _check_version(name, before, expected)
+        assert before is not None
+        old = msgspec.json.encode(differing(before, None)[0]).decode()
+        params = {"actor": actor, "biz_type": name, "expected": before.version, "old": old}
+        row = await db.fetch_one("biz_delete", params)
+        assert row is not None
+        deleted, named_by = row
+        if named_by is not None:
+            detail = f"the biz_type {named_by!r} names it in on_failed"
+            raise Conflict(detail, "biz-type-in-use")
+        if deleted is not None:
+            return int(deleted)
     raise Overloaded("this biz_type is being changed by others all the time")
 
 
-async def _write(db: Database, biz: BizType, expected: int | None) -> int | None:
-    """The new version, or None where the row is no longer (or no longer not) there as expected."""
-    config, hidden = to_stored(biz)
-    params = {"biz_type": biz.biz_type, "config": config, "secrets": hidden}
-    if expected is None:
-        row = await db.fetch_one("biz_create", params)
-    else:
-        row = await db.fetch_one("biz_replace", params | {"expected": expected})
-    return None if row is None else int(row[0])
+async def brake(db: Database, reason: str | None, *, actor: str) -> Brake | None:
+    """Put the brake on, for a reason, or take it off (None). The brake as it stands now."""
+    row = await db.fetch_one("brake", {"actor": actor, "reason": reason})
+    assert row is not None
+    since_ms, by, stands = row
+    return None if stands is None else Brake(stands, since_ms, by)
 
 
-def to_stored(biz: BizType) -> tuple[str, str]:
-    """(config, secrets) of a row, as JSON texts."""
+def to_stored(biz: BizType) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(config, secrets) of a row, as JSON values."""
     config: dict[str, Any] = msgspec.to_builtins(biz)
     for name in ("biz_type", "version", "secrets"):
         del config[name]
-    hidden = [{"kind": "signing", "value": secret} for secret in biz.secrets]
+    hidden: list[dict[str, Any]] = []
+    for secret in biz.secrets:
+        item = {"kind": "signing", "value": secret.value}
+        hidden.append(item if secret.until_ms is None else item | {"until_ms": secret.until_ms})
     for name, value in biz.callback_headers.items():
         if is_write_only(name):
             hidden.append({"kind": "header", "name": name, "value": value})
             del config["callback_headers"][name]
-    return msgspec.json.encode(config).decode(), msgspec.json.encode(hidden).decode()
+    return config, hidden
 
 
 def from_stored(name: str, version: int, config: Any, hidden: Any) -> BizType:
     """The biz_type of a row; settings that only a newer release knows are passed over."""
     headers = dict(config.get("callback_headers", {}))
     headers |= {item["name"]: item["value"] for item in hidden if item["kind"] == "header"}
-    secrets = [item["value"] for item in hidden if item["kind"] == "signing"]
-    own = {"biz_type": name, "version": version, "callback_headers": headers, "secrets": secrets}
-    return msgspec.convert(config | own, BizType)
+    secrets = [
+        SigningSecret(item["value"], item.get("until_ms"))
+        for item in hidden
+        if item["kind"] == "signing"
+    ]
+    own = {"biz_type": name, "version": version, "callback_headers": headers}
+    made = msgspec.convert(config | own, BizType)
+    return msgspec.structs.replace(made, secrets=tuple(secrets))

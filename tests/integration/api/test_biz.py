@@ -14,7 +14,7 @@ from broker.api.context import Context
 from broker.api.reading import READ_AT_ONCE, TaskReader
 from broker.registry import Registry
 from broker.submission import Submission
-from wheel_timer.biz import BizType, BizTypeIn
+from wheel_timer.biz import BizType, BizTypeIn, SigningSecret
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import StaleVersion
@@ -67,7 +67,7 @@ async def test_secrets_are_never_shown_and_kept_until_removed(
     await client.put("/v1/biz/o", json={"callback_url": URL, "timeout": 3})
     biz = context.registry.get("o")
     assert biz is not None
-    assert biz.secrets == (SECRET,)
+    assert biz.secrets == (SigningSecret(SECRET),)
     assert biz.callback_headers == {"authorization": "Bearer hidden"}
     with psycopg.connect(database_url) as connection:
         row = connection.execute("SELECT config::text FROM timer_biz").fetchone()
@@ -172,7 +172,7 @@ async def test_writers_at_once_all_get_through_and_versions_grow_in_commit_order
     await watching
     assert gaps == []
     assert len({put.biz.version for put in puts}) == 40
-    newest = {biz.biz_type: biz.version for biz in await store.load_newer(db, 0)}
+    newest = {biz.biz_type: biz.version for biz in (await store.load_newer(db, 0)).biz_types}
     assert len(newest) == 7
     assert max(newest.values()) == max(put.biz.version for put in puts)
 
@@ -219,7 +219,7 @@ async def test_news_that_comes_in_the_middle_of_a_read_holds_for_all_of_it(
             asked += 1
             found = super().get(name)
             if asked == READ_AT_ONCE:
-                self._take([biz])
+                self._take(store.News(biz.version, [biz], [], False, None))
             return found
 
     registry = Learning(db)
