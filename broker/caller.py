@@ -76,6 +76,7 @@ class Caller:
         if outcome is None:
             self._attempts.add(asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms)))
         else:
+            lane.gate.refund(now_ms)
             self.settle(lane, claim, ref, outcome)
             self._slot_free(lane)
 

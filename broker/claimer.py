@@ -101,11 +101,15 @@ class Claimer:
         for task_id in (*claimed.early, *claimed.again):
             lane, ref = batch.pop(task_id)
             lane.put_back(ref, ref.moment_ms)
+            lane.gate.refund(now_ms)
         for task_id, until_ms in claimed.leased:
             lane, ref = batch[task_id]
             if ref.taken_over:
                 del batch[task_id]
                 lane.put_back(ref, until_ms + CLAIM_REACH_MS)
+                lane.gate.refund(now_ms)
+        for lane, _ in batch.values():
+            lane.gate.refund(now_ms)
         self._settler.acknowledge([ref for _, ref in batch.values()])
 
     def _failed(self, batch: Batch, error: WheelTimerError) -> None:

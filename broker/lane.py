@@ -5,7 +5,7 @@ A reference moves through a lane like this; every number is a bound of this lane
 dead endpoint, or a million tasks in one second, keeps nobody else waiting:
 
     read --> waiting (heap by moment; READ_AHEAD at most)
-         --> claiming (in a claim call, from CLAIM_AHEAD_MS before the moment on)
+         --> claiming (through the gate, in a claim call, from CLAIM_AHEAD_MS before the moment)
          --> claimed (heap by moment; what can start within CLAIMED_AHEAD_S at the present pace)
          --> in flight (`slots` at most: this broker's share of max_concurrency)
          --> settled and acknowledged: only then its stream entry is given up (`held`)
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from itertools import count
 from typing import Final
 
+from broker.gate import Gate
 from broker.outcome import SETTLE_MS
 from broker.terms import TermsOf
 from wheel_timer.biz import BizType
@@ -42,6 +43,11 @@ CLAIM_REACH_MS: Final = 16
 CLAIMED_AHEAD_S: Final = 0.1
 CLAIMED_AHEAD_MAX: Final = 250
 PACE_WINDOW_S: Final = 0.05
+# Below this a lane with a rate limit claims nothing beyond its free slots: what is claimed starts
+# at once, so the calls keep the limit as exactly as the tokens do.
+EXACT_PER_S: Final = 500
+# Above, tokens are taken for so long ahead of the slots that come free: claims stay batches.
+TOKENS_AHEAD_S: Final = 0.01
 
 _order = count()
 
@@ -51,7 +57,9 @@ class Lane:
 
     def __init__(self, biz: BizType, brokers: int) -> None:
         self.biz_type = biz.biz_type
-        self.configure(biz, brokers)
+        self.gate = Gate(biz)
+        self.terms = TermsOf(biz)
+        self.share(brokers)
         self.claiming = 0
         self.in_flight = 0
         self.is_touched = False  # the timekeeper's marks: in its list of lanes to look at,
@@ -69,6 +77,7 @@ class Lane:
     def configure(self, biz: BizType, brokers: int) -> None:
         """Work by this configuration from now on; brokers: how many share max_concurrency."""
         self.terms = TermsOf(biz)
+        self.gate.configure(biz)
         self.share(brokers)
 
     def share(self, brokers: int) -> None:
@@ -115,22 +124,50 @@ class Lane:
         """Whether something is due that there is room for, and a claim is worth its price."""
         if not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
             return False
+        if self.gate.is_narrow and not self.gate.allowed(now_ms):
+            return False
         taken = self.in_flight + self.claiming + len(self._claimed)
         if taken < self.slots:
             return True
         ahead = self._ahead()
         return self.slots + ahead - taken > ahead // 2
 
+    def missing_tokens(self, now_ms: float) -> int:
+        """How many tokens the gate is short of for what is due and has room."""
+        shape = self.gate.shape
+        if shape is None or not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
+            return 0
+        taken = self.in_flight + self.claiming + len(self._claimed)
+        room = self.slots + self._ahead() - taken
+        if room <= 0:
+            return 0
+        room += int(shape.per_s * TOKENS_AHEAD_S)
+        return self.gate.missing(self._due(room, now_ms + CLAIM_REACH_MS), now_ms)
+
+    def _due(self, limit: int, until_ms: float) -> int:
+        """How many references wait for a moment until then; counts up to the limit."""
+        found, heap, todo = 0, self._waiting, [0]
+        while todo and found < limit:
+            at = todo.pop()
+            if at < len(heap) and heap[at][0] <= until_ms:
+                found += 1
+                todo += (2 * at + 1, 2 * at + 2)
+        return found
+
     def take(self, now_ms: float, limit: int) -> list[Ref]:
         """Take what is to be claimed now, at most `limit`; it counts as claiming."""
         taken = self.in_flight + self.claiming + len(self._claimed)
         limit = min(limit, self.slots + self._ahead() - taken)
+        if self.gate.is_narrow:
+            limit = min(limit, self.gate.allowed(now_ms))
         reach_ms = now_ms + CLAIM_REACH_MS
         refs: list[Ref] = []
         waiting = self._waiting
         while waiting and len(refs) < limit and waiting[0][0] <= reach_ms:
             refs.append(heapq.heappop(waiting)[2])
         self.claiming += len(refs)
+        if self.gate.is_narrow:
+            self.gate.spend(len(refs))
         return refs
 
     def claimed(self, claim: Claim, ref: Ref, now_ms: float) -> None:
@@ -196,4 +233,6 @@ class Lane:
         return claims
 
     def _ahead(self) -> int:
+        if self.gate.shape is not None and self.gate.shape.per_s < EXACT_PER_S:
+            return 0
         return min(CLAIMED_AHEAD_MAX, int(self._pace * CLAIMED_AHEAD_S))

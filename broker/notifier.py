@@ -2,7 +2,8 @@
 The way of a reference through a broker: read -> claim -> attempt -> settle -> acknowledge.
 
     reader      references of the event center -> lanes    broker/reader.py
-    lanes       hold them by moment, bound the work        broker/lane.py
+    lanes       hold them by moment, bound the work        broker/lane.py, gate.py
+    tokens      leave to call, where there is a limit      broker/tokens.py
     timekeeper  what is claimed now, what starts now       broker/timekeeper.py
     claimer     the right to one attempt, in batches       broker/claimer.py
     caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
@@ -33,6 +34,7 @@ from broker.report import Report
 from broker.settler import Settler
 from broker.takeover import TakeOver
 from broker.timekeeper import Timekeeper
+from broker.tokens import Tokens
 from broker.transport import CallbackTransport
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
@@ -117,12 +119,19 @@ class Notifier:
             broker_name=broker_name,
             slot_free=self._slot_free,
         )
+        self._tokens = Tokens(
+            event_center=event_center,
+            clock=clock,
+            granted=lambda lane: self._timekeeper.touch(lane),
+            brokers=lambda: self._brokers,
+        )
         self._timekeeper = Timekeeper(
             clock=clock,
             claim=self._claimer.begin,
             start=self._caller.start,
             release=lambda lane, claim, ref: self._caller.settle(lane, claim, ref, Unstarted()),
             may_claim=self._claimer.may_claim,
+            ask=self._tokens.ask,
         )
 
     async def start(self) -> None:
@@ -140,12 +149,17 @@ class Notifier:
         """Whether a task that is due now would be claimed now."""
         return bool(self._loops) and self._clock.is_known() and not self._claimer.is_held
 
+    def lane(self, biz_type: str) -> Lane:
+        """A lane as it stands in this broker."""
+        return self._lanes[biz_type]
+
     async def stop(self, drain_s: float) -> None:
         """
         Read and claim nothing more, hand back what was not claimed, put back what was not started,
         let the calls in flight end for up to drain_s, settle and acknowledge everything.
         """
         self._timekeeper.stop()
+        await self._tokens.stop()
         self.takeover.leave()
         self._reader.stop()
         await self._claimer.drain()
@@ -167,10 +181,11 @@ class Notifier:
         for biz in changed:
             lane = self._lanes.get(biz.biz_type)
             if lane is None:
-                self._lanes[biz.biz_type] = Lane(biz, self._brokers)
+                lane = self._lanes[biz.biz_type] = Lane(biz, self._brokers)
             else:
                 lane.configure(biz, self._brokers)
                 self._timekeeper.touch(lane)
+            self._tokens.open(lane)
         self._reader.wake()
 
     def _forget(self, names: Sequence[str]) -> None:

@@ -53,7 +53,8 @@ class Timekeeper:
     """
     claim: begins a claim call for a batch of at most BATCH_ROWS_MAX (one reference a task) and
     calls `claim_ended` after it. start: begins one attempt. release: gives a claim back that found
-    no slot. may_claim: whether claims are allowed.
+    no slot. may_claim: whether claims are allowed. ask: this lane is short of tokens for what is
+    due; it is touched when it has some.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Timekeeper:
         start: Callable[[Lane, Claim, Ref], None],
         release: Callable[[Lane, Claim, Ref], None],
         may_claim: Callable[[], bool],
+        ask: Callable[[Lane], None],
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._clock = clock
@@ -71,6 +73,7 @@ class Timekeeper:
         self._start = start
         self._release = release
         self._may_claim = may_claim
+        self._ask = ask
         self._touched: list[Lane] = []
         self._hungry: deque[Lane] = deque()
         self._alarms: list[tuple[float, int, Lane]] = []
@@ -127,7 +130,7 @@ class Timekeeper:
             if not lane.is_hungry and lane.wants(now_ms):
                 lane.is_hungry = True
                 self._hungry.append(lane)
-            self._set_alarm(lane, now_ms)
+            self._wait(lane, now_ms)
         self._touched.clear()
         is_held = self._feed(now_ms)
         self._set_timer(now_ms, is_held)
@@ -155,7 +158,7 @@ class Timekeeper:
                     self._hungry.append(lane)
                 else:
                     lane.is_hungry = False
-                    self._set_alarm(lane, now_ms)
+                    self._wait(lane, now_ms)
         return batch
 
     def _take(self, lane: Lane, now_ms: float, limit: int, batch: Batch) -> None:
@@ -164,10 +167,14 @@ class Timekeeper:
                 # A second reference to a task: it is answered only after the first one's claim.
                 lane.claiming -= 1
                 lane.put_back(ref, int(now_ms) + 2 * CLAIM_REACH_MS)
+                lane.gate.refund(now_ms)
             else:
                 batch[ref.task_id] = Wanted(lane, ref)
 
-    def _set_alarm(self, lane: Lane, now_ms: float) -> None:
+    def _wait(self, lane: Lane, now_ms: float) -> None:
+        """Nothing more can be done for a lane now: see to it that it is looked at again."""
+        if lane.gate.is_narrow and lane.missing_tokens(now_ms):
+            self._ask(lane)
         at_ms = lane.next_ms(now_ms)
         if at_ms is not None and (lane.alarm_ms is None or at_ms < lane.alarm_ms):
             lane.alarm_ms = at_ms

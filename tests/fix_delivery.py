@@ -54,6 +54,7 @@ class Delivery:
         self.db = Database(database_url, schema="public", pool_size=8, name=self.consumer)
         self.clock = Clock(self.db)
         self.registry = Registry(self.db)
+        self.clock.on_biz_version(self.registry.pulse)
         self.event_center = EventCenter(
             redis_url, prefix=redis_prefix, consumer=self.consumer, cluster_id=CLUSTER
         )

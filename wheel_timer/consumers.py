@@ -9,8 +9,9 @@ from typing import Any, Final
 
 from redis.exceptions import RedisError, ResponseError
 
+from wheel_timer.buckets import Buckets
 from wheel_timer.errors import EventCenterUnavailable
-from wheel_timer.streams import GROUP, PAGE_ENTRIES, Streams
+from wheel_timer.streams import GROUP, PAGE_ENTRIES
 from wheel_timer.task import Ref
 
 # A consumer silent for this long is dead, and its entries are taken over.
@@ -19,7 +20,7 @@ SILENCE_MS: Final = 3000
 IDLE_MS: Final = 660_000
 
 
-class Consumers(Streams):
+class Consumers(Buckets):
     """The members of the group, as one of them sees them."""
 
     def __init__(self, redis_url: str, *, prefix: str, consumer: str) -> None:

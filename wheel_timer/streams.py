@@ -7,10 +7,13 @@ can spread the lanes:
     PREFIX:{TAG}:lane:BIZ_TYPE         stream; one field `r`, a packed reference; entries are
                                        deleted when they are acknowledged
     PREFIX:{TAG}:epoch:CLUSTER:SHARD   string; the highest epoch that has published to this tag
+    PREFIX:{TAG}:rate:BIZ_TYPE         hash; tokens, at: the bucket of its callbacks (buckets.py);
+                                       gone after a day without a call
+    PREFIX:{TAG}:submits:BIZ_TYPE      the same of its submits
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
 
-Nothing expires by itself. Driver errors become EventCenterUnavailable here, and in the callers of
-`connection`.
+Nothing else expires by itself. Driver errors become EventCenterUnavailable here, and in the callers
+of `connection`.
 """
 
 from __future__ import annotations

@@ -174,6 +174,7 @@ class Kept:
         self.batches: list[Batch] = []
         self.started: list[Ref] = []
         self.released: list[Ref] = []
+        self.asking: list[Lane] = []
         self.may_claim = True
         self.timekeeper = Timekeeper(
             clock=self.clock,
@@ -181,6 +182,7 @@ class Kept:
             start=lambda _lane, _claim, ref: self.started.append(ref),
             release=lambda _lane, _claim, ref: self.released.append(ref),
             may_claim=lambda: self.may_claim,
+            ask=self.asking.append,
         )
 
     async def turn(self, *lanes: Lane) -> None:
