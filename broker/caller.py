@@ -136,6 +136,7 @@ class Caller:
             config_version=biz.version,
             # What is stopped meanwhile is cancelled, whatever it was to become.
             retention_ms=biz.retention_ms("cancelled"),
+            life=claim.life,
         )
         if started_ms is not None:
             result.started_ms = int(started_ms)

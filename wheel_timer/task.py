@@ -26,11 +26,29 @@ class Status(IntEnum):
 
 # (from, to): the function in sql/migrations that does it; from None: the row is new.
 EDGES: Final[dict[tuple[Status | None, Status], tuple[str, ...]]] = {
-    (None, Status.PENDING): ("wheel_submit_v1",),
-    (Status.PENDING, Status.PENDING): ("wheel_claim_v1", "wheel_settle_again_v1"),
+    (None, Status.PENDING): ("wheel_submit_v1", "wheel_move_v1"),
+    (Status.PENDING, Status.PENDING): (
+        "wheel_claim_v1",
+        "wheel_settle_again_v1",
+        "wheel_change_v1",
+    ),
     (Status.PENDING, Status.FINISHED): ("wheel_settle_final_v1",),
     (Status.PENDING, Status.FAILED): ("wheel_settle_final_v1",),
-    (Status.PENDING, Status.CANCELLED): ("wheel_settle_final_v1", "wheel_settle_again_v1"),
+    (Status.PENDING, Status.CANCELLED): (
+        "wheel_settle_final_v1",
+        "wheel_settle_again_v1",
+        "wheel_change_v1",
+    ),
+    # Started anew: replay, or a submit with on_duplicate=replace; discard.
+    (Status.FINISHED, Status.PENDING): ("wheel_change_v1",),
+    (Status.FAILED, Status.PENDING): ("wheel_change_v1",),
+    (Status.CANCELLED, Status.PENDING): ("wheel_change_v1",),
+    (Status.FAILED, Status.CANCELLED): ("wheel_change_v1",),
+    # A task that leaves its home forwards from there until it comes back; another row carries it.
+    (Status.PENDING, Status.MOVED): ("wheel_move_v1",),
+    (Status.FINISHED, Status.MOVED): ("wheel_move_v1",),
+    (Status.FAILED, Status.MOVED): ("wheel_move_v1",),
+    (Status.CANCELLED, Status.MOVED): ("wheel_move_v1",),
 }
 
 
@@ -103,7 +121,7 @@ class Result(msgspec.Struct, gc=False):
 
     outcome: finished | retry | released | failed | cancelled | unstarted. delay_ms counts for
     retry, released and unstarted; retention_ms for the others. An unstarted claim leaves no trace
-    but its skipped number.
+    but its skipped number. life: the task's when it was claimed.
     """
 
     task_id: UUID
@@ -125,3 +143,4 @@ class Result(msgspec.Struct, gc=False):
     config_version: int = 0
     retention_ms: int = 0
     delay_ms: int = 0
+    life: int = 1

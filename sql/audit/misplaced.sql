@@ -1,9 +1,10 @@
 -- kind: violation
 -- A row is something that stands where nobody would look for it. There must be none.
---   task   it is neither at the home that its id carries, nor does the home row forward to it
---   key    a biz_id leads to a task that does not exist
---   dead   a dead letter whose task is not failed
---   hands  the order sweep_time <= current_time <= closed_to of a shard is broken
+--   task     it is neither at the home that its id carries, nor does the home row forward to it
+--   address  a home row forwards to where no task is
+--   key      a biz_id leads to a task that does not exist
+--   dead     a dead letter whose task is not failed
+--   hands    the order sweep_time <= current_time <= closed_to of a shard is broken
 -- A row is a defect of wheel-timer, or the trace of an edit by hand; please report it.
 SELECT
     'task' AS what,
@@ -18,6 +19,15 @@ WHERE t.status <> 4
         SELECT
         FROM timer_task AS h
         WHERE h.task_id = t.task_id AND h.status = 4 AND h.moved_to = t.start_time
+    )
+UNION ALL
+SELECT 'address', CAST(h.task_id AS text), 'at start_time ' || h.start_time || ' to ' || h.moved_to
+FROM timer_task AS h
+WHERE h.status = 4
+    AND NOT EXISTS (
+        SELECT
+        FROM timer_task AS t
+        WHERE t.task_id = h.task_id AND t.status <> 4 AND t.start_time = h.moved_to
     )
 UNION ALL
 SELECT 'key', CAST(k.task_id AS text), k.biz_type || ' / ' || k.biz_id

@@ -21,6 +21,8 @@ CREATE TABLE timer_clock (
 
 -- The wheel. No index but the primary key, and none of its columns changes in delivery, so that
 -- claim and settle are HOT updates. Columns stand widest first: no padding inside a row.
+-- renew_time: when it was last put on the wheel anew (moved, run, replayed, replaced); lateness and
+-- max_age count from start_time, create_time or this, whichever is latest.
 CREATE TABLE timer_task (
     start_time         bigint   NOT NULL,
     create_time        bigint   NOT NULL,
@@ -32,6 +34,7 @@ CREATE TABLE timer_task (
     started            bigint,
     published          bigint,
     moved_to           bigint,
+    renew_time         bigint,
     max_age            bigint,
     slot               integer  NOT NULL,
     attempts           integer  NOT NULL DEFAULT 0,

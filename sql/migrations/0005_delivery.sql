@@ -20,7 +20,8 @@
 --      leased   somebody has it until lease_until, or it waits until then for its next attempt
 --      again    p_bytes_max was used up; nothing was changed
 -- A lease that had run out counts one failure and leaves an attempt row `lost`: its broker died in
--- the call, or is frozen.
+-- the call, or is frozen. create_time is when the task last came onto the wheel: lateness and
+-- max_age count from it.
 -- Edge:  pending -> pending. HOT: no indexed column changes. Locks: task rows in the order given.
 CREATE FUNCTION wheel_claim_v1(
     p_slot_lo integer, p_slot_hi integer,
@@ -110,9 +111,10 @@ BEGIN
         FROM unnest($1, $2, $3, $4) AS j(tid, verdict, was_lost, timeout)
         WHERE t.ctid = j.tid AND j.verdict = ''claimed''
         RETURNING j.verdict, t.task_id, t.lease_until, t.start_time, t.biz_type, t.biz_id,
-            t.attempts, t.failures, t.revision, t.life, t.stop, t.create_time,
-            t.first_attempt_time, t.biz_data, t.content_type, CAST(t.callback AS text),
-            CAST(t.retry AS text), t.max_age, t.schedule_id, t.traceparent, j.was_lost',
+            t.attempts, t.failures, t.revision, t.life, t.stop,
+            greatest(t.create_time, t.renew_time), t.first_attempt_time, t.biz_data,
+            t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
+            t.schedule_id, t.traceparent, j.was_lost',
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
 
@@ -144,7 +146,7 @@ CREATE FUNCTION wheel_settle_final_v1(
     p_statuses smallint[], p_attempts integer[], p_revisions integer[], p_retentions bigint[],
     p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[],
     p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[],
-    p_addresses text[], p_brokers text[], p_config_versions bigint[]
+    p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[]
 ) RETURNS uuid[]
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -250,7 +252,7 @@ BEGIN
         task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
         config_version, http_status, error_class, error, response_excerpt, remote_address, broker
     )
-    SELECT r.task_id, r.attempt, t.life,
+    SELECT r.task_id, r.attempt, r.life,
         CASE
             WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
             WHEN r.status = 2 THEN 'failed'
@@ -262,14 +264,14 @@ BEGIN
     FROM unnest(
         p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions, p_http_statuses,
         p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
-        p_addresses, p_brokers, p_config_versions
+        p_addresses, p_brokers, p_config_versions, p_lives
     ) AS r(
         task_id, shard, start_time, status, attempt, revision, http_status,
         error, error_class, excerpt, started, duration, due, published,
-        address, broker, config_version
+        address, broker, config_version, life
     )
-    CROSS JOIN LATERAL (
-        SELECT k.life, k.revision
+    LEFT JOIN LATERAL (
+        SELECT k.revision
         FROM timer_task AS k
         WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
             AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -277,8 +279,10 @@ BEGIN
             AND k.start_time = r.start_time
             AND k.task_id = r.task_id
         LIMIT 1
-    ) AS t
+    ) AS t ON true
+    -- No row at this place: the task has moved on from there, or was reaped.
     WHERE (r.task_id = ANY (v_settled) AND r.status <> 1) OR t.revision <> r.revision
+        OR (t.revision IS NULL AND EXISTS (SELECT FROM wheel_find_v1(ARRAY[r.task_id])))
     ON CONFLICT DO NOTHING;
 
     RETURN v_settled;
@@ -302,7 +306,8 @@ CREATE FUNCTION wheel_settle_again_v1(
     p_revisions integer[], p_delays bigint[], p_retentions bigint[],
     p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[],
     p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[],
-    p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lookahead_ms bigint
+    p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[],
+    p_lookahead_ms bigint
 ) RETURNS TABLE (task_id uuid, start_time bigint, moment bigint, biz_type text)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -419,7 +424,7 @@ BEGIN
         task_id, attempt, life, outcome, due_time, published_time, started_time, duration_ms,
         config_version, http_status, error_class, error, response_excerpt, remote_address, broker
     )
-    SELECT r.task_id, r.attempt, t.life,
+    SELECT r.task_id, r.attempt, r.life,
         CASE
             WHEN r.task_id <> ALL (v_settled) THEN 'superseded'
             WHEN r.task_id = ANY (v_stopped) THEN 'cancelled'
@@ -431,14 +436,14 @@ BEGIN
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_http_statuses,
         p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
-        p_addresses, p_brokers, p_config_versions
+        p_addresses, p_brokers, p_config_versions, p_lives
     ) AS r(
         task_id, start_time, outcome, attempt, revision, http_status,
         error, error_class, excerpt, started, duration, due, published,
-        address, broker, config_version
+        address, broker, config_version, life
     )
-    CROSS JOIN LATERAL (
-        SELECT k.life, k.revision
+    LEFT JOIN LATERAL (
+        SELECT k.revision
         FROM timer_task AS k
         WHERE k.slot BETWEEN p_slot_lo AND p_slot_hi
             AND k.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -446,9 +451,11 @@ BEGIN
             AND k.start_time = r.start_time
             AND k.task_id = r.task_id
         LIMIT 1
-    ) AS t
-    WHERE r.outcome <> 'unstarted'
-        AND (r.task_id = ANY (v_settled) OR t.revision <> r.revision)
+    ) AS t ON true
+    WHERE r.outcome <> 'unstarted' AND (
+        r.task_id = ANY (v_settled) OR t.revision <> r.revision
+        OR (t.revision IS NULL AND EXISTS (SELECT FROM wheel_find_v1(ARRAY[r.task_id])))
+    )
     ON CONFLICT DO NOTHING;
 
     RETURN QUERY
@@ -459,11 +466,26 @@ BEGIN
 END
 $$;
 
--- The tasks at these places, whole rows.
-CREATE FUNCTION wheel_lookup_v1(
-    p_slot_lo integer, p_slot_hi integer,
-    p_task_ids uuid[], p_shards smallint[], p_start_times bigint[]
-) RETURNS SETOF timer_task
+-- The home of a task, as its id carries it.
+CREATE FUNCTION wheel_home_v1(p_task_id uuid) RETURNS bigint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CAST(CAST('x' || encode(substr(uuid_send(p_task_id), 1, 6), 'hex') AS bit(48)) AS bigint)
+$$;
+
+CREATE FUNCTION wheel_home_shard_v1(p_task_id uuid) RETURNS smallint
+LANGUAGE sql IMMUTABLE PARALLEL SAFE
+AS $$
+    SELECT CAST(
+        (get_byte(uuid_send(p_task_id), 6) & 15) * 256 + get_byte(uuid_send(p_task_id), 7)
+        AS smallint
+    )
+$$;
+
+-- The tasks with these ids wherever they are now, whole rows: from the home that the id carries
+-- to the place that it forwards to, in the snapshot of the statement that calls this. A task may be
+-- named once. Each partition is named in a text of its own, as in wheel_requeue_due_v1.
+CREATE FUNCTION wheel_find_v1(p_task_ids uuid[]) RETURNS SETOF timer_task
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_custom_plan
@@ -473,19 +495,51 @@ SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
 AS $$
+DECLARE
+    v_ids    uuid[] := p_task_ids;
+    v_places bigint[];
+    v_slot   integer;
+    v_row    timer_task;
+    v_on_ids uuid[];
+    v_on     bigint[];
 BEGIN
-    RETURN QUERY
-    SELECT k.*
-    FROM unnest(p_task_ids, p_shards, p_start_times) AS r(task_id, shard, start_time)
-    CROSS JOIN LATERAL (
-        SELECT t.*
-        FROM timer_task AS t
-        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
-            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
-            AND t.shard = r.shard
-            AND t.start_time = r.start_time
-            AND t.task_id = r.task_id
-        LIMIT 1
-    ) AS k;
+    SELECT array_agg(wheel_home_v1(i.task_id) ORDER BY i.position) INTO v_places
+    FROM unnest(v_ids) WITH ORDINALITY AS i(task_id, position);
+    -- Two rounds: the homes, then the places that they forward to.
+    FOR round IN 1..2 LOOP
+        v_on_ids := '{}';
+        v_on := '{}';
+        FOR v_slot IN
+            SELECT DISTINCT CAST((p.place / 1000) % 10000000 / 100000 * 100000 AS integer)
+            FROM unnest(v_places) AS p(place)
+        LOOP
+            FOR v_row IN EXECUTE format(
+                'SELECT k.*
+                FROM unnest($1, $2) AS r(task_id, place)
+                CROSS JOIN LATERAL (
+                    SELECT t.*
+                    FROM %I AS t
+                    WHERE t.slot = CAST((r.place / 1000) %% 10000000 AS integer)
+                        AND t.shard = wheel_home_shard_v1(r.task_id)
+                        AND t.start_time = r.place
+                        AND t.task_id = r.task_id
+                    LIMIT 1
+                ) AS k
+                WHERE (r.place / 1000) %% 10000000 / 100000 * 100000 = $3',
+                wheel_partition_v1(v_slot)
+            ) USING v_ids, v_places, v_slot
+            LOOP
+                IF v_row.status = 4 THEN
+                    v_on_ids := v_on_ids || v_row.task_id;
+                    v_on := v_on || v_row.moved_to;
+                ELSE
+                    RETURN NEXT v_row;
+                END IF;
+            END LOOP;
+        END LOOP;
+        EXIT WHEN v_on = '{}';
+        v_ids := v_on_ids;
+        v_places := v_on;
+    END LOOP;
 END
 $$;

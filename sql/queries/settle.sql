@@ -12,7 +12,7 @@ SELECT wheel_settle_final_v1(
     CAST(:http_statuses AS smallint[]), CAST(:errors AS text[]), CAST(:error_classes AS text[]),
     CAST(:excerpts AS text[]), CAST(:started AS bigint[]), CAST(:durations AS integer[]),
     CAST(:dues AS bigint[]), CAST(:published AS bigint[]), CAST(:addresses AS text[]),
-    CAST(:brokers AS text[]), CAST(:config_versions AS bigint[])
+    CAST(:brokers AS text[]), CAST(:config_versions AS bigint[]), CAST(:lives AS smallint[])
 )
 
 -- name: settle_again
@@ -31,5 +31,5 @@ FROM wheel_settle_again_v1(
     CAST(:error_classes AS text[]), CAST(:excerpts AS text[]), CAST(:started AS bigint[]),
     CAST(:durations AS integer[]), CAST(:dues AS bigint[]), CAST(:published AS bigint[]),
     CAST(:addresses AS text[]), CAST(:brokers AS text[]), CAST(:config_versions AS bigint[]),
-    CAST(:lookahead_ms AS bigint)
+    CAST(:lives AS smallint[]), CAST(:lookahead_ms AS bigint)
 ) AS n

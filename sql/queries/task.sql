@@ -1,28 +1,25 @@
 -- name: lookup
--- The tasks at these places of one partition.
--- In:    one array element a task; see wheel_lookup_v1
+-- The tasks with these ids, wherever they are now.
+-- In:    task_ids uuid[], each once
 -- Out:   whole rows, those that exist
--- Cost:  one index descent a task
+-- Cost:  one index descent a task, two where it was moved
 -- Locks: none
 SELECT t.task_id, t.start_time, t.shard, t.status, t.attempts, t.failures, t.revision, t.life,
     t.stop, t.create_time, t.first_attempt_time, t.lease_until, t.next_at, t.finish_time,
     t.expire_at, t.http_status, t.last_error, t.started, t.duration, t.published, t.biz_type,
     t.biz_id, t.schedule_id, t.biz_data, t.content_type, CAST(t.callback AS text),
-    CAST(t.retry AS text), t.max_age, t.traceparent
-FROM wheel_lookup_v1(
-    CAST(:slot_lo AS integer), CAST(:slot_hi AS integer), CAST(:task_ids AS uuid[]),
-    CAST(:shards AS smallint[]), CAST(:start_times AS bigint[])
-) AS t
+    CAST(t.retry AS text), t.max_age, t.traceparent, t.renew_time
+FROM wheel_find_v1(CAST(:task_ids AS uuid[])) AS t
 
--- name: lookup_key
--- The task that holds a business's own id.
--- In:    biz_type text, biz_id text
--- Out:   task_id, or no row
--- Cost:  one index descent
+-- name: lookup_keys
+-- The tasks that hold the businesses' own ids.
+-- In:    biz_types text[], biz_ids text[]
+-- Out:   biz_type, biz_id, task_id; those that exist
+-- Cost:  one index descent a key
 -- Locks: none
-SELECT k.task_id
-FROM timer_key AS k
-WHERE k.biz_type = CAST(:biz_type AS text) AND k.biz_id = CAST(:biz_id AS text)
+SELECT k.biz_type, k.biz_id, k.task_id
+FROM unnest(CAST(:biz_types AS text[]), CAST(:biz_ids AS text[])) AS r(biz_type, biz_id)
+JOIN timer_key AS k ON k.biz_type = r.biz_type AND k.biz_id = r.biz_id
 
 -- name: attempts
 -- The attempts that did not finish a task, oldest first; the last 1,000 of them.

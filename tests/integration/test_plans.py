@@ -97,6 +97,7 @@ def settle_of(tasks: Sequence[NewTask]) -> dict[str, Any]:
         places(tasks)
         | dict.fromkeys(names, nothing)
         | {
+            "lives": [1] * len(tasks),
             "statuses": [1] * len(tasks),
             "attempts": [1] * len(tasks),
             "revisions": [1] * len(tasks),

@@ -98,4 +98,5 @@ def _facts(batch: Sequence[Result]) -> dict[str, Any]:
         "addresses": sparse([r.remote_address for r in batch]),
         "brokers": [r.broker for r in batch],
         "config_versions": [r.config_version for r in batch],
+        "lives": [r.life for r in batch],
     }

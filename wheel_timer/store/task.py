@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
-from wheel_timer.store.place import by_partition
 from wheel_timer.task import Status
-from wheel_timer.wheel import home_of
 
 
 class TaskRow(NamedTuple):
@@ -44,6 +42,7 @@ class TaskRow(NamedTuple):
     retry: str | None
     max_age: int | None
     traceparent: str | None
+    renew_time: int | None = None
 
 
 class AttemptRow(NamedTuple):
@@ -65,34 +64,32 @@ class AttemptRow(NamedTuple):
     broker: str | None
 
 
-async def lookup(db: Database, task_ids: Sequence[UUID]) -> dict[UUID, TaskRow]:
-    """The tasks with these ids; one that does not exist is missing. One statement a partition."""
+async def lookup(db: Database, task_ids: Iterable[UUID]) -> dict[UUID, TaskRow]:
+    """The tasks with these ids, wherever they are now; one that does not exist is missing."""
+    rows = await db.fetch("lookup", {"task_ids": list(set(task_ids))})
     found: dict[UUID, TaskRow] = {}
-    places = ((home_of(task_id)[0], task_id) for task_id in set(task_ids))
-    for run, batch in by_partition(places, lambda place: place):
-        rows = await db.fetch(
-            "lookup",
-            {
-                "slot_lo": run.slot_lo,
-                "slot_hi": run.slot_hi,
-                "task_ids": [task_id for _, task_id in batch],
-                "shards": [home_of(task_id)[1] for _, task_id in batch],
-                "start_times": [start_time_ms for start_time_ms, _ in batch],
-            },
-        )
-        for row in rows:
-            task = TaskRow._make(row)
-            found[task.task_id] = task._replace(status=Status(task.status))
+    for row in rows:
+        task = TaskRow._make(row)
+        found[task.task_id] = task._replace(status=Status(task.status))
     return found
 
 
 async def lookup_by_biz_id(db: Database, biz_type: str, biz_id: str) -> TaskRow | None:
     """The task that holds this biz_id, or None."""
-    key = await db.fetch_one("lookup_key", {"biz_type": biz_type, "biz_id": biz_id})
-    if key is None:
+    holders = await lookup_keys(db, [(biz_type, biz_id)])
+    if not holders:
         return None
-    task_id: UUID = key[0]
+    (task_id,) = holders.values()
     return (await lookup(db, [task_id])).get(task_id)
+
+
+async def lookup_keys(db: Database, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], UUID]:
+    """The tasks that hold these pairs of biz_type and biz_id; a free one is missing."""
+    rows = await db.fetch(
+        "lookup_keys",
+        {"biz_types": [key[0] for key in keys], "biz_ids": [key[1] for key in keys]},
+    )
+    return {(biz_type, biz_id): task_id for biz_type, biz_id, task_id in rows}
 
 
 async def attempts(db: Database, task_id: UUID) -> list[AttemptRow]:

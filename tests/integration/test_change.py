@@ -1,0 +1,388 @@
+"""Change of mind in SQL: every verb in every state, where the rows go, and what is left behind."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import pytest
+
+from tests.fix_audits import AuditsHold
+from tests.fix_clock import DatabaseClock
+from tests.fix_hands import ref_to, task_at
+from tests.fix_sessions import Sessions
+from wheel_timer.database import Database
+from wheel_timer.errors import DataRejected
+from wheel_timer.store.change import BATCH_ROWS_MAX, Change, Changed, Verb, change
+from wheel_timer.store.claim import claim
+from wheel_timer.store.settle import settle_again, settle_final
+from wheel_timer.store.submit import submit
+from wheel_timer.store.task import TaskRow, attempts, lookup
+from wheel_timer.task import Claim, NewTask, Result, Status
+from wheel_timer.wheel import new_task_id
+
+TIMEOUT_MS: Final = 10_000
+LEASE_MS: Final = TIMEOUT_MS + 5_000
+HOUR_MS: Final = 3_600_000
+DAY_MS: Final = 86_400_000
+STATES: Final = ("waiting", "due", "delivering", "expired", "finished", "failed", "cancelled")
+EVERYTHING: Final = """
+SELECT
+    (SELECT array_agg(t.* ORDER BY t.task_id, t.start_time)::text FROM timer_task AS t),
+    (SELECT array_agg(q.* ORDER BY q.task_id)::text FROM timer_requeue AS q),
+    (SELECT array_agg(a.* ORDER BY a.task_id, a.attempt)::text FROM timer_attempt AS a),
+    (SELECT array_agg(d.* ORDER BY d.task_id)::text FROM timer_dead AS d),
+    (SELECT array_agg(c.* ORDER BY c.change_id)::text FROM timer_change AS c)
+"""
+REQUEUED: Final = "SELECT due_at, start_time, reason FROM timer_requeue WHERE task_id = %s"
+
+
+async def claimed(db: Database, task: NewTask, moment_ms: int | None = None) -> Claim:
+    (mine,) = (await claim(db, [ref_to(task, moment_ms)], [TIMEOUT_MS])).claims
+    return mine
+
+
+def result_of(mine: Claim, outcome: str, **facts: Any) -> Result:
+    return Result(
+        mine.task_id, mine.start_time_ms, mine.biz_type, mine.attempt, mine.revision, outcome,
+        **{"retention_ms": 60_000, "started_ms": mine.first_attempt_ms, **facts},
+    )  # fmt: skip
+
+
+async def task_in(state: str, db: Database, clock: DatabaseClock) -> NewTask:
+    """A task in this state; the clock stands."""
+    now_ms = clock.freeze()
+    task = task_at(now_ms + DAY_MS if state == "waiting" else now_ms, biz_data=b"1")
+    await submit(db, 0, [task])
+    match state:
+        case "delivering":
+            await claimed(db, task)
+        case "expired":
+            await claimed(db, task)
+            clock.advance(LEASE_MS + 1)
+        case "finished" | "failed" | "cancelled":
+            mine = await claimed(db, task)
+            clock.advance(40)
+            await settle_final(db, [result_of(mine, state, error="e", http_status=500)])
+    return task
+
+
+async def row_of(db: Database, task: NewTask) -> TaskRow:
+    return (await lookup(db, [task.task_id]))[task.task_id]
+
+
+async def one(db: Database, task: NewTask, verb: Verb, **what: Any) -> Changed:
+    (changed,) = await change(db, [Change(task.task_id, verb, **{"actor": "local", **what})])
+    return changed
+
+
+CANCELS: Final = {
+    # state: (verdict of a plain cancel, with stop, with discard)
+    "waiting": ("done", "done", "done"),
+    "due": ("done", "done", "done"),
+    "delivering": ("delivering", "stopping", "delivering"),
+    "expired": ("done", "done", "done"),
+    "finished": ("settled", "settled", "settled"),
+    "failed": ("settled", "settled", "done"),
+    "cancelled": ("unchanged", "unchanged", "unchanged"),
+}
+
+
+@pytest.mark.parametrize("flag", ["", "stop", "discard"])
+@pytest.mark.parametrize("state", STATES)
+async def test_what_a_cancel_does_in_each_state(
+    state: str,
+    flag: str,
+    db: Database,
+    clock: DatabaseClock,
+    sessions: Sessions,
+    audits_hold: AuditsHold,
+) -> None:
+    task = await task_in(state, db, clock)
+    before = await sessions.row(EVERYTHING)
+    verdict = CANCELS[state][["", "stop", "discard"].index(flag)]
+    changed = await one(db, task, "cancel", **{flag: True} if flag else {})
+    assert (changed.verdict, changed.is_near) == (verdict, False)
+    row = await row_of(db, task)
+    match verdict:
+        case "done":
+            now_ms = clock.now_ms()
+            assert (row.status, row.finish_time) == (Status.CANCELLED, now_ms)
+            assert (row.expire_at, row.lease_until) == (now_ms + DAY_MS, None)
+            assert await sessions.value("SELECT count(*) FROM timer_requeue") == 0
+            assert await sessions.value("SELECT count(*) FROM timer_dead") == 0
+        case "stopping":
+            assert (row.status, row.stop, row.revision) == (Status.PENDING, True, 1)
+            assert row.lease_until is not None
+        case _:
+            assert await sessions.row(EVERYTHING) == before
+    assert (await claim(db, [ref_to(task)], [TIMEOUT_MS])).claims == []
+    # Said again, it is answered the same and changes nothing more.
+    before = await sessions.row(EVERYTHING)
+    again = await one(db, task, "cancel", **{flag: True} if flag else {})
+    assert again.verdict == ("unchanged" if verdict == "done" else verdict)
+    assert await sessions.row(EVERYTHING) == before
+    await audits_hold()
+
+
+async def test_a_cancel_is_kept_as_long_as_the_biz_type_says(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    task = await task_in("waiting", db, clock)
+    await sessions.row(
+        "INSERT INTO timer_biz (biz_type, version, config, create_time, update_time)"
+        ' VALUES (%s, 1, \'{"retention": {"cancelled": 7}}\', 0, 0) RETURNING 1',
+        task.biz_type,
+    )
+    await one(db, task, "cancel")
+    assert (await row_of(db, task)).expire_at == clock.now_ms() + 7_000
+
+
+async def test_a_stopped_task_ends_with_the_attempt_that_is_under_way(
+    db: Database, clock: DatabaseClock, audits_hold: AuditsHold
+) -> None:
+    task = task_at(clock.freeze())
+    await submit(db, 0, [task])
+    mine = await claimed(db, task)
+    assert (await one(db, task, "cancel", stop=True)).verdict == "stopping"
+    assert await settle_again(db, 0, [result_of(mine, "retry", delay_ms=5_000)]) == []
+    assert (await row_of(db, task)).status == Status.CANCELLED
+    await audits_hold()
+
+
+PUTS: Final = {
+    # state: (patch, run, replay, replace, earliest with an earlier time)
+    "waiting": ("done", "done", "unchanged", "done", "done"),
+    "due": ("done", "done", "unchanged", "done", "done"),
+    "delivering": ("delivering", "delivering", "unchanged", "done", "kept"),
+    "expired": ("done", "done", "unchanged", "done", "done"),
+    "finished": ("settled", "settled", "done", "revived", "kept"),
+    "failed": ("settled", "settled", "done", "revived", "kept"),
+    "cancelled": ("settled", "settled", "done", "revived", "kept"),
+}
+VERBS: Final[tuple[Verb, ...]] = ("patch", "run", "replay", "replace", "earliest")
+
+
+@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("state", STATES)
+async def test_what_puts_a_task_on_the_wheel_anew_in_each_state(
+    state: str,
+    verb: Verb,
+    db: Database,
+    clock: DatabaseClock,
+    sessions: Sessions,
+    audits_hold: AuditsHold,
+) -> None:
+    task = await task_in(state, db, clock)
+    old = await row_of(db, task)
+    before = await sessions.row(EVERYTHING)
+    now_ms = clock.now_ms()
+    wanted = {
+        "patch": task.start_time_ms + HOUR_MS,
+        "replace": task.start_time_ms + HOUR_MS,
+        "earliest": task.start_time_ms - HOUR_MS,
+    }
+    what: dict[str, Any] = {"to_time_ms": wanted[verb]} if verb in wanted else {}
+    if verb in wanted:
+        what |= {"has_data": True, "biz_data": b"2", "has_traceparent": verb != "patch"}
+    verdict = PUTS[state][VERBS.index(verb)]
+    changed = await one(db, task, verb, **what)
+    assert changed.verdict == verdict
+    new = await row_of(db, task)
+    if verdict not in ("done", "revived"):
+        assert await sessions.row(EVERYTHING) == before
+        await audits_hold()
+        return
+    start_ms = wanted.get(verb, min(task.start_time_ms, now_ms))
+    assert (new.status, new.start_time, new.revision) == (Status.PENDING, start_ms, 2)
+    assert changed.start_time_ms == start_ms
+    assert changed.is_near == (start_ms <= now_ms + 1_500)
+    assert (new.lease_until, new.next_at, new.finish_time, new.expire_at) == (None,) * 4
+    assert new.attempts == old.attempts
+    assert new.biz_data == (b"2" if verb in wanted else b"1")
+    is_new_life = (
+        verdict == "revived"
+        or (verb == "replay" and state != "failed")
+        or (verb == "replace" and state == "delivering")
+    )
+    assert new.life == (2 if is_new_life else 1)
+    is_fresh = verb in ("replay", "replace", "earliest")
+    assert new.failures == (0 if is_fresh or state != "expired" else 1)
+    assert new.renew_time == now_ms
+    assert await sessions.value("SELECT count(*) FROM timer_dead") == 0
+    lost = [a.outcome for a in await attempts(db, task.task_id) if a.outcome == "lost"]
+    assert lost == (["lost"] if state == "expired" else [])
+    await audits_hold()
+    if start_ms > now_ms:
+        clock.set(start_ms)
+        clock.freeze()
+    mine = await claimed(db, task_like(task, start_ms))
+    assert (mine.revision, mine.attempt) == (2, old.attempts + 1)
+
+
+def task_like(task: NewTask, start_time_ms: int) -> NewTask:
+    """The same task where it is now."""
+    return NewTask(task.task_id, start_time_ms, task.biz_type)
+
+
+async def test_a_task_goes_away_on_and_home_and_is_found_at_every_place(
+    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    """The home row forwards, alone; every other place is left without a trace."""
+    home_ms = clock.freeze() + DAY_MS
+    task = task_at(home_ms, biz_data=b"1", biz_id="a", callback=b'{"url":"http://a/"}')
+    await submit(db, 0, [task])
+    places = "SELECT array_agg(start_time ORDER BY start_time) FROM timer_task WHERE status = %s"
+    for to_ms in (home_ms + 40 * DAY_MS, home_ms + 90 * DAY_MS, home_ms - HOUR_MS, home_ms):
+        assert (await one(db, task, "patch", to_time_ms=to_ms)).verdict == "done"
+        row = await row_of(db, task)
+        assert (row.start_time, row.biz_data, row.biz_id) == (to_ms, b"1", "a")
+        assert await sessions.value(places, 0) == [to_ms]
+        assert await sessions.value(places, 4) == (None if to_ms == home_ms else [home_ms])
+        await audits_hold()
+    assert (await row_of(db, task)).revision == 5
+    for to_ms in (home_ms + 40 * DAY_MS, home_ms + 90 * DAY_MS):
+        await one(db, task, "patch", to_time_ms=to_ms)
+    assert (await one(db, task, "cancel")).verdict == "done"
+    assert (await row_of(db, task)).status == Status.CANCELLED
+    await audits_hold()
+
+
+async def test_a_move_into_what_is_closed_has_a_requeue_row_at_its_new_place(
+    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    now_ms = clock.freeze()
+    task = task_at(now_ms + DAY_MS)
+    await submit(db, 0, [task])
+    assert (await one(db, task, "patch", to_time_ms=now_ms - HOUR_MS)).is_near
+    place = (now_ms + 2_000, now_ms - HOUR_MS, "near")
+    assert await sessions.row(REQUEUED, task.task_id) == place
+    await audits_hold()
+    assert not (await one(db, task, "patch", to_time_ms=now_ms + HOUR_MS)).is_near
+    assert await sessions.value("SELECT count(*) FROM timer_requeue") == 0
+    await audits_hold()
+
+
+@pytest.mark.parametrize("verb", ["run", "replay"])
+async def test_what_an_operation_makes_due_is_queued_and_not_published(
+    verb: Verb, db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    task = await task_in("waiting" if verb == "run" else "failed", db, clock)
+    now_ms = clock.now_ms()
+    changed = await one(db, task, verb, due_ms=now_ms + 30_000)
+    assert (changed.verdict, changed.is_near) == ("done", False)
+    start_ms = min(task.start_time_ms, now_ms)
+    assert await sessions.row(REQUEUED, task.task_id) == (now_ms + 30_000, start_ms, verb)
+    await audits_hold()
+
+
+async def test_a_task_that_waits_for_its_retry_keeps_waiting_when_only_its_data_change(
+    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    task = task_at(clock.freeze(), biz_data=b"1", max_age_ms=9)
+    await submit(db, 0, [task])
+    mine = await claimed(db, task)
+    await settle_again(db, 0, [result_of(mine, "retry", delay_ms=60_000)])
+    requeued = await sessions.row(REQUEUED, task.task_id)
+    what: dict[str, Any] = {"has_data": True, "biz_data": b"2", "has_max_age": True}
+    assert (await one(db, task, "patch", **what)).verdict == "done"
+    row = await row_of(db, task)
+    assert (row.biz_data, row.max_age, row.revision, row.failures) == (b"2", None, 2, 1)
+    assert row.next_at == clock.now_ms() + 60_000
+    assert await sessions.row(REQUEUED, task.task_id) == requeued
+    assert (await one(db, task, "run")).is_near
+    assert (await row_of(db, task)).next_at is None
+    await audits_hold()
+
+
+@pytest.mark.parametrize("outcome", ["finished", "failed", "retry"])
+@pytest.mark.parametrize("to_ms", [0, HOUR_MS])
+async def test_a_late_result_of_an_old_body_leaves_only_its_attempt(
+    outcome: str, to_ms: int, db: Database, clock: DatabaseClock, audits_hold: AuditsHold
+) -> None:
+    """Frozen in the call, replaced meanwhile, thawed: wherever the task has gone to since."""
+    task = task_at(clock.freeze(), biz_data=b"old")
+    await submit(db, 0, [task])
+    mine = await claimed(db, task)
+    for step in (1, 2):
+        place_ms = task.start_time_ms + to_ms * step
+        changed = await one(
+            db, task, "replace", to_time_ms=place_ms, has_data=True, biz_data=b"new"
+        )
+        assert changed.verdict == "done"
+    result = result_of(mine, outcome, life=mine.life, delay_ms=1)
+    if outcome == "retry":
+        assert await settle_again(db, 0, [result]) == []
+    else:
+        await settle_final(db, [result])
+    row = await row_of(db, task)
+    assert (row.status, row.life, row.revision, row.failures) == (Status.PENDING, 2, 3, 0)
+    assert row.biz_data == b"new"
+    (past,) = await attempts(db, task.task_id)
+    assert (past.outcome, past.attempt, past.life) == ("superseded", 1, 1)
+    await audits_hold()
+
+
+async def test_a_change_can_insist_on_a_revision(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    task = await task_in("waiting", db, clock)
+    before = await sessions.row(EVERYTHING)
+    assert (await one(db, task, "cancel", revision=2)).verdict == "changed"
+    assert await sessions.row(EVERYTHING) == before
+    assert (await one(db, task, "cancel", revision=1)).verdict == "done"
+
+
+async def test_every_change_is_written_down_without_its_payload(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    task = await task_in("waiting", db, clock)
+    to_ms = task.start_time_ms + HOUR_MS
+    await one(db, task, "patch", to_time_ms=to_ms, has_data=True, biz_data=b"secret")
+    await one(db, task, "cancel")
+    await one(db, task, "cancel")
+    await one(db, task, "replay", actor="key:7")
+    kept = await sessions.value(
+        "SELECT array_agg(array[actor, action, object, old->>'status', new->>'status',"
+        " coalesce(new->>'fields', '')] ORDER BY change_id) FROM timer_change"
+    )
+    task_id = str(task.task_id)
+    assert kept == [
+        ["local", "task.patch", task_id, "pending", "pending", '["biz_data"]'],
+        ["local", "task.cancel", task_id, "pending", "cancelled", ""],
+        ["key:7", "task.replay", task_id, "cancelled", "pending", "[]"],
+    ]
+
+
+async def test_a_full_batch_over_all_partitions_and_every_fate(
+    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    now_ms = clock.freeze()
+    tasks = [task_at(now_ms + (n + 1) * 9_000_000) for n in range(BATCH_ROWS_MAX)]
+    await submit(db, 0, tasks)
+    back = tasks[0].start_time_ms
+    for step_ms in (HOUR_MS, 2 * HOUR_MS, 0):
+        changed = await change(
+            db, [Change(t.task_id, "patch", to_time_ms=t.start_time_ms + step_ms) for t in tasks]
+        )
+        assert {c.verdict for c in changed} == {"done"}
+    assert changed[0].start_time_ms == back
+    gone = Change(new_task_id(back), "cancel")
+    half = [Change(t.task_id, "cancel") for t in tasks[: BATCH_ROWS_MAX - 1]]
+    changed = await change(db, [*half, gone])
+    assert [c.verdict for c in changed] == ["done"] * (BATCH_ROWS_MAX - 1) + ["missing"]
+    counts = "SELECT array_agg(array[status, n] ORDER BY status) FROM (SELECT status, count(*) AS n"
+    assert await sessions.value(f"{counts} FROM timer_task GROUP BY 1) AS c") == [[0, 1], [3, 999]]
+    await audits_hold()
+
+
+async def test_a_bad_value_changes_nothing(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    task = await task_in("waiting", db, clock)
+    other = task_at(task.start_time_ms)
+    await submit(db, 0, [other])
+    before = await sessions.row(EVERYTHING)
+    bad = Change(other.task_id, "patch", has_callback=True, callback=b"{")
+    with pytest.raises(DataRejected):
+        await change(db, [Change(task.task_id, "cancel"), bad])
+    assert await sessions.row(EVERYTHING) == before
