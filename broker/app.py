@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.api.app import build_app
 from broker.api.context import Context
+from broker.keys import Keys
 from broker.notifier import Notifier
 from broker.registry import Registry
 from broker.submitter import Submitter
@@ -56,6 +57,9 @@ class Broker:
         self._clock = Clock(self._db, jump_max_s=settings.clock_jump_max)
         self._registry = Registry(self._api_db)
         self._clock.on_biz_version(self._registry.pulse)
+        self._keys = Keys(self._api_db, self._clock)
+        if role != "notifier":
+            self._clock.on_biz_version(self._keys.pulse)
         self._health = Health(self._ready)
         self._loops: list[asyncio.Task[None]] = []
         self._submitter: Submitter | None = None
@@ -96,6 +100,7 @@ class Broker:
             await self._notifier.start()
         if self._role == "notifier":
             return Starlette(routes=ops_routes(self._health))
+        await self._keys.load()
         self._submitter = Submitter(
             db=self._api_db,
             event_center=event_center,
@@ -110,6 +115,7 @@ class Broker:
                 clock=self._clock,
                 event_center=event_center,
                 registry=self._registry,
+                keys=self._keys,
                 submitter=self._submitter,
                 health=self._health,
             )

@@ -1857,6 +1857,21 @@ CREATE TABLE public.timer_key (
     task_id uuid NOT NULL
 );
 
+CREATE TABLE public.timer_key_api (
+    key_id text NOT NULL COLLATE pg_catalog."C",
+    version bigint NOT NULL,
+    name text NOT NULL,
+    scopes text[] NOT NULL,
+    biz_types text[] NOT NULL,
+    secret bytea NOT NULL,
+    previous bytea,
+    previous_until bigint,
+    expire_at bigint,
+    create_time bigint NOT NULL,
+    rotate_time bigint,
+    revoke_time bigint
+);
+
 CREATE TABLE public.timer_meta (
     one_row boolean DEFAULT true NOT NULL,
     cluster_id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -1978,6 +1993,12 @@ ALTER TABLE ONLY public.timer_clock
 
 ALTER TABLE ONLY public.timer_dead
     ADD CONSTRAINT timer_dead_pkey PRIMARY KEY (task_id);
+
+ALTER TABLE ONLY public.timer_key_api
+    ADD CONSTRAINT timer_key_api_pkey PRIMARY KEY (key_id);
+
+ALTER TABLE ONLY public.timer_key_api
+    ADD CONSTRAINT timer_key_api_version_key UNIQUE (version);
 
 ALTER TABLE ONLY public.timer_key
     ADD CONSTRAINT timer_key_pkey PRIMARY KEY (biz_type, biz_id);

@@ -1,5 +1,5 @@
 """
-Who may call: the key, or, on a server without one, only this machine.
+Who calls: a key's owner, or, on a server without ADMIN_KEY, whoever sits at this machine.
 
 Without ADMIN_KEY the server is open to whoever reaches its loopback port. A web page that the user
 of this machine happens to look at reaches it too, by its own name rebound to 127.0.0.1 or by a form
@@ -10,8 +10,8 @@ origin may change nothing. With a key none of that matters: a page does not know
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from typing import Final
+from collections.abc import Sequence
+from typing import Final, Protocol
 
 from broker.api.actor import SCOPES, Actor
 from wheel_timer.bearer import given_key, is_key
@@ -19,53 +19,80 @@ from wheel_timer.errors import Forbidden, Unauthorized
 
 _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-
+_OWN_SITE: Final = frozenset({b"same-origin", b"none"})
+_KEY_PREFIX: Final = b"wtk_"
 
 LOCAL: Final = Actor("local", frozenset(SCOPES))
 ADMIN: Final = Actor("admin", frozenset(SCOPES))
 # Of a path that is open although there are keys.
 ANYONE: Final = Actor("anyone", frozenset())
 
+Headers = Sequence[tuple[bytes, bytes]]
+
+
+class KnownKeys(Protocol):
+    """What Access asks of broker/keys.py."""
+
+    def actor_of(self, given: bytes) -> Actor | None:
+        """Who presents this key, as far as is known here."""
+
+    async def look_again(self) -> None:
+        """Know what others have changed."""
+
 
 class Access:
-    """Judges a request by its headers. admin_key: None or empty for a server that is open."""
+    """
+    Says by a request's headers who calls. admin_key: None or empty for a server that is open.
 
-    def __init__(self, admin_key: str | None) -> None:
-        self._key = admin_key or None
+    A key that was made with POST /v1/keys counts on an open server too, so that it can be tried.
+    """
 
-    def check(self, method: str, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Actor:
+    def __init__(self, admin_key: str | None, keys: KnownKeys) -> None:
+        self._admin_key = admin_key or None
+        self._keys = keys
+
+    async def check(self, method: str, path: str, headers: Headers) -> Actor:
         """Raises Unauthorized or Forbidden. path: as it came, not decoded."""
-        if self._key is None:
-            self._check_local(method, headers)
-            return LOCAL
-        if path.startswith("/v1/") or path == "/metrics":
-            self._check_key(self._key, headers)
-            return ADMIN
-        return ANYONE
-
-    def _check_key(self, key: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
+        if self._admin_key is None:
+            _check_local(method, headers)
+        if not (path.startswith("/v1/") or path == "/metrics"):
+            return ANYONE
         given = given_key(headers)
+        if self._admin_key is None and (given is None or not given.startswith(_KEY_PREFIX)):
+            return LOCAL
         if given is None:
             raise Unauthorized("a key is needed: Authorization: Bearer KEY")
-        if not is_key(given, key):
-            raise Unauthorized("this key is not one of this server")
+        if self._admin_key is not None and is_key(given, self._admin_key):
+            return ADMIN
+        return await self._owner(given)
 
-    def _check_local(self, method: str, headers: Iterable[tuple[bytes, bytes]]) -> None:
-        hosts: list[bytes] = []
-        origin = None
-        is_cross_site = False
-        for name, value in headers:
-            if name == b"host":
-                hosts.append(value)
-            elif name == b"origin":
-                origin = value
-            elif name == b"sec-fetch-site":
-                is_cross_site = value == b"cross-site"
-        if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
-            raise Forbidden("without ADMIN_KEY only localhost, 127.0.0.1 and [::1] are served")
-        if method in _READING:
-            return
-        if is_cross_site or (
-            origin is not None and origin.lower() != b"http://" + hosts[0].lower()
-        ):
-            raise Forbidden("without ADMIN_KEY a page of another origin may change nothing")
+    async def _owner(self, given: bytes) -> Actor:
+        if given.startswith(_KEY_PREFIX):
+            actor = self._keys.actor_of(given)
+            if actor is None:
+                await self._keys.look_again()
+                actor = self._keys.actor_of(given)
+            if actor is not None:
+                return actor
+        raise Unauthorized("this key is not one of this server, or not any more")
+
+
+def _check_local(method: str, headers: Headers) -> None:
+    hosts: list[bytes] = []
+    origins: list[bytes] = []
+    sites: list[bytes] = []
+    for name, value in headers:
+        if name == b"host":
+            hosts.append(value.lower())
+        elif name == b"origin":
+            origins.append(value.lower())
+        elif name == b"sec-fetch-site":
+            sites.append(value)
+    if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
+        raise Forbidden("without ADMIN_KEY only localhost, 127.0.0.1 and [::1] are served")
+    if method in _READING:
+        return
+    own = b"http://" + hosts[0]
+    # Another port of this machine is another origin, and may be anybody's page.
+    if any(origin != own for origin in origins) or any(site not in _OWN_SITE for site in sites):
+        raise Forbidden("without ADMIN_KEY a page of another origin may change nothing")

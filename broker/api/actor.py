@@ -60,9 +60,19 @@ def matches(pattern: str, biz_type: str) -> bool:
     >>> matches("orders.*", "orders.refund"), matches("orders", "orders.refund")
     (True, False)
     """
+    return covers(pattern, biz_type)
+
+
+def covers(pattern: str, other: str) -> bool:
+    """
+    Whether every biz_type of the pattern `other` is one of `pattern`.
+
+    >>> covers("orders*", "orders.*"), covers("orders.*", "orders*")
+    (True, False)
+    """
     if pattern.endswith("*"):
-        return biz_type.startswith(pattern[:-1])
-    return biz_type == pattern
+        return other.startswith(pattern[:-1])
+    return other == pattern
 
 
 def actor_of(request: Request) -> Actor:

@@ -23,8 +23,8 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from broker.api import batch, biz, brake, pages, tasks, wheel
-from broker.api.access import Access
+from broker.api import batch, biz, brake, keys, pages, tasks, wheel
+from broker.api.access import Access, Headers
 from broker.api.actor import Actor
 from broker.api.actor import Scope as KeyScope
 from broker.api.body import ClientGone
@@ -43,6 +43,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *biz.OPERATIONS,
     *wheel.OPERATIONS,
     *brake.OPERATIONS,
+    *keys.OPERATIONS,
 )
 _REQUEST_ID: Final = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 # /v1/tasks/{task_id} is /v1/tasks/:task_id in metrics: braces are hard on those who parse them.
@@ -50,7 +51,7 @@ _AS_LABEL: Final = str.maketrans("{", ":", "}")
 # The label of a request that no route knows: a scanner must not make new series.
 _NO_ROUTE: Final = "other"
 
-Check = Callable[[str, str, list[tuple[bytes, bytes]]], Actor]
+Check = Callable[[str, str, Headers], Awaitable[Actor]]
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -84,7 +85,7 @@ def build_app(context: Context) -> ASGIApp:
         routes.append(Served("GET", path, scopes[path], page))
     for ops in ops_routes(context.health):
         routes += [Served(m, ops.path, scopes[ops.path], ops.endpoint) for m in _methods(ops)]
-    return Api(routes, Access(context.settings.admin_key).check)
+    return Api(routes, Access(context.settings.admin_key, context.keys).check)
 
 
 def _methods(route: Route) -> list[str]:
@@ -138,7 +139,7 @@ class Api:
         try:
             path = _raw_path(scope)
             method = scope["method"]
-            actor = self._check(method, path, headers)
+            actor = await self._check(method, path, headers)
             target = self._target(scope, method, path)
             label = target.label
             _check_actor(actor, target, scope)

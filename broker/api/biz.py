@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from typing import Annotated, Final
 
 import msgspec
@@ -11,18 +10,18 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.intake import check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
+from broker.api.paging import PAGING, after_of, cursor_of, limit_of
 from broker.api.problems import invalid
 from wheel_timer.biz import BizType, BizTypeIn, BizTypeOut, shown
 from wheel_timer.errors import NotFound, StaleVersion
 from wheel_timer.store.biz import load
 
-LIMIT_DEFAULT: Final = 100
-LIMIT_MAX: Final = 1000
 _ETAG: Final = re.compile(r'(?:W/)?"(\d{1,18})"', re.ASCII)
 _ETAGS: Final = {"ETag": "the version"}
 _BIZ: Final = msgspec.json.Decoder(BizTypeIn)
@@ -37,14 +36,15 @@ class BizTypesOut(Struct):
 
 async def list_biz_types(context: Context, request: Request) -> Response:
     """All biz_types, page by page."""
-    limit = _limit(request.query_params.get("limit"))
-    after = _after(request.query_params.get("cursor"))
+    limit = limit_of(request.query_params.get("limit"))
+    after = after_of(request.query_params.get("cursor"))
     await context.registry.refresh()
-    names = [name for name in context.registry.names() if name > after]
+    actor = actor_of(request)
+    names = [name for name in context.registry.names() if name > after and actor.sees(name)]
     found = [context.registry.get(name) for name in names[:limit]]
     page = BizTypesOut([shown(biz) for biz in found if biz is not None], None)
     if len(names) > limit:
-        page.next_cursor = urlsafe_b64encode(names[limit - 1].encode()).decode().rstrip("=")
+        page.next_cursor = cursor_of(names[limit - 1])
     return json_answer(page)
 
 
@@ -98,24 +98,6 @@ async def _expected(context: Context, request: Request, name: str, given: BizTyp
     return version
 
 
-def _limit(text: str | None) -> int:
-    if text is None:
-        return LIMIT_DEFAULT
-    if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= LIMIT_MAX):
-        raise invalid(f"limit: a number from 1 to {LIMIT_MAX}")
-    return int(text)
-
-
-def _after(cursor: str | None) -> str:
-    """The name after which a page begins."""
-    if cursor is None:
-        return ""
-    try:
-        return urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)).decode()
-    except ValueError:
-        raise invalid("cursor: not one that a list has given") from None
-
-
 OPERATIONS: Final = (
     Operation(
         method="GET",
@@ -124,13 +106,7 @@ OPERATIONS: Final = (
         name="listBizTypes",
         scope="read",
         summary="All biz_types",
-        query={
-            "limit": (
-                {"type": "integer", "minimum": 1, "maximum": LIMIT_MAX, "default": LIMIT_DEFAULT},
-                "at most so many on a page",
-            ),
-            "cursor": ({"type": "string"}, "next_cursor of the page before"),
-        },
+        query=PAGING,
         answers={200: Answer(text="A page", body=BizTypesOut)},
         problems=("invalid-request", "overloaded"),
     ),

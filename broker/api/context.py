@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.api.body import Bodies
+from broker.keys import Keys
 from broker.registry import Registry
 from broker.submitter import Submitter
 from wheel_timer.clock import Clock
@@ -23,6 +24,7 @@ class Context:
     clock: Clock
     event_center: EventCenter
     registry: Registry
+    keys: Keys
     submitter: Submitter
     health: Health
     bodies: Bodies = field(init=False)

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec import Raw
 from starlette.requests import Request
 
+from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.intake import (
     RefusedByBizType,
@@ -43,6 +44,7 @@ class TaskReader:
         self._body_bytes_max = context.settings.max_body
         self._traceparent = valid_traceparent(request.headers.get("traceparent"))
         self._biz_id = biz_id
+        self._actor = actor_of(request)
 
     async def read(self, raws: Sequence[bytes | Raw]) -> list[Read]:
         """The submission of each task, or what is wrong with it. Raises DatabaseUnavailable."""
@@ -66,6 +68,7 @@ class TaskReader:
     def _read(self, raw: bytes | Raw) -> Read:
         try:
             task = decode_task(raw)
+            self._actor.check_sees(task.biz_type)
             biz = self._registry.get(task.biz_type)
             if biz is None:
                 check_biz_type(task.biz_type)

@@ -9,14 +9,14 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import ANY_SCOPE
+from broker.api.actor import ANY_SCOPE, Actor, actor_of
 from broker.api.batch import BATCH_TASKS_MAX
-from broker.api.biz import LIMIT_MAX
 from broker.api.brake import BrakeOut, brake_out
 from broker.api.context import Context
 from broker.api.decoding import NESTING_MAX
 from broker.api.intake import BIZ_ID_BYTES_MAX, SPREAD_S_MAX
 from broker.api.operation import Answer, Operation, json_answer
+from broker.api.paging import LIMIT_MAX
 from broker.api.times import START_TIME_MS_MAX, START_TIME_MS_MIN, format_time
 from broker.api.view import Time
 from wheel_timer.biz import (
@@ -34,7 +34,7 @@ from wheel_timer.callback import (
     URL_CHARACTERS_MAX,
 )
 from wheel_timer.errors import EventCenterUnavailable
-from wheel_timer.store.audit import run_audits
+from wheel_timer.store.audit import Audit, run_audits
 from wheel_timer.store.wheel import Shard, shards
 
 AUDIT_ROWS_MAX: Final = 1000
@@ -123,11 +123,11 @@ class AuditsOut(Struct):
     items: list[AuditOut]
 
 
-async def get_wheel(context: Context, _: Request) -> Response:
+async def get_wheel(context: Context, request: Request) -> Response:
     """The hands, the lanes and the brake."""
     await context.registry.refresh()
     found = await shards(context.db)
-    names = context.registry.names()
+    names = [name for name in context.registry.names() if actor_of(request).sees(name)]
     try:
         depths = await context.event_center.depths(names)
     except EventCenterUnavailable as error:
@@ -170,19 +170,26 @@ async def get_limits(context: Context, _: Request) -> Response:
     )
 
 
-async def get_audits(context: Context, _: Request) -> Response:
+async def get_audits(context: Context, request: Request) -> Response:
     """Run every audit now, on the database."""
-    items = [
-        AuditOut(
-            name=audit.name,
-            kind=audit.kind,
-            holds=audit.kind != "violation" or not audit.rows,
-            columns=list(audit.columns),
-            rows=[list(row) for row in audit.rows[:AUDIT_ROWS_MAX]],
-        )
-        for audit in await run_audits(context.db)
-    ]
+    actor = actor_of(request)
+    items = []
+    for audit in await run_audits(context.db):
+        rows = _seen(audit, actor)
+        holds = audit.kind != "violation" or not rows
+        shown = [list(row) for row in rows[:AUDIT_ROWS_MAX]]
+        items.append(AuditOut(audit.name, audit.kind, holds, list(audit.columns), shown))
     return json_answer(AuditsOut(all(item.holds for item in items), items))
+
+
+def _seen(audit: Audit, actor: Actor) -> list[tuple[Any, ...]]:
+    """An audit's rows; for a narrowed key those of its biz_types, where they tell theirs."""
+    if not actor.is_narrowed:
+        return audit.rows
+    if "biz_type" not in audit.columns:
+        return []
+    place = audit.columns.index("biz_type")
+    return [row for row in audit.rows if row[place] is not None and actor.sees(row[place])]
 
 
 def _shard_out(shard: Shard) -> ShardOut:
@@ -225,7 +232,8 @@ OPERATIONS: Final = (
         name="getAudits",
         scope="read",
         summary="Run the audits",
-        text="They read the database in bounded time and change nothing.",
+        text="They read the database in bounded time and change nothing. A key that is narrowed to "
+        "some biz_types gets the rows that are theirs.",
         answers={200: Answer(text="What they found", body=AuditsOut)},
         problems=("overloaded",),
     ),

@@ -4,14 +4,15 @@
 -- In:    nothing
 -- Out:   is a test's clock boolean, frozen boolean, highest version of the configuration; now
 --        bigint (us) last, so that it is as young as can be when it comes
--- Cost:  two index descents
+-- Cost:  three index descents
 -- Locks: none
 SELECT
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
     greatest(
         (SELECT max(h.version) FROM timer_biz_history AS h),
-        (SELECT k.version FROM timer_brake AS k),
+        (SELECT b.version FROM timer_brake AS b),
+        (SELECT max(k.version) FROM timer_key_api AS k),
         0
     ),
     wheel_now_us()

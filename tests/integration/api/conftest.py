@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from broker.api.app import build_app
 from broker.api.context import Context
+from broker.keys import Keys
 from broker.registry import Registry
 from broker.submitter import Submitter
 from wheel_timer.clock import Clock
@@ -47,6 +48,8 @@ async def context(
     await clock.measure()
     registry = Registry(db)
     await registry.load()
+    keys = Keys(db, clock)
+    await keys.load()
     submitter = Submitter(db=db, event_center=event_center, clock=clock)
 
     async def ready() -> tuple[bool, dict[str, Any]]:
@@ -58,6 +61,7 @@ async def context(
         clock=clock,
         event_center=event_center,
         registry=registry,
+        keys=keys,
         submitter=submitter,
         health=Health(ready),
     )
@@ -90,6 +94,7 @@ def client_of(
         clock=context.clock,
         event_center=event_center or context.event_center,
         registry=context.registry,
+        keys=context.keys,
         submitter=context.submitter,
         health=context.health,
     )

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from starlette.requests import Request
 
+from broker.api.access import LOCAL
 from broker.api.context import Context
 from broker.api.reading import READ_AT_ONCE, TaskReader
 from broker.registry import Registry
@@ -223,13 +224,14 @@ async def test_news_that_comes_in_the_middle_of_a_read_holds_for_all_of_it(
             return found
 
     registry = Learning(db)
-    request = Request({"type": "http", "headers": []})
+    request = Request({"type": "http", "headers": [], "actor": LOCAL})
     registered = Context(
         settings=context.settings,
         db=db,
         clock=context.clock,
         event_center=context.event_center,
         registry=registry,
+        keys=context.keys,
         submitter=context.submitter,
         health=context.health,
     )
