@@ -1,0 +1,141 @@
+"""What of the client is not about single tasks, for an event loop."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Protocol, TypeVar, Unpack
+from uuid import UUID
+
+from wheel_timer.biz import BizTypeOut
+from wheel_timer.client import biz as biz_calls
+from wheel_timer.client import operations as operation_calls
+from wheel_timer.client.call import Call
+from wheel_timer.client.operations import Action, DryRun, Operation
+from wheel_timer.client.results import Page
+from wheel_timer.client.tasks import OperationFilter, Seconds
+
+T = TypeVar("T")
+
+
+class Send(Protocol):
+    """Sends a call, with its tries."""
+
+    async def __call__(self, call: Call[T]) -> T: ...
+
+
+async def pages(page: Callable[[str | None], Awaitable[Page[T]]]) -> AsyncIterator[T]:
+    """The items of a list, page by page as they are asked for. page: called with a cursor."""
+    cursor = None
+    while True:
+        found = await page(cursor)
+        for item in found.items:
+            yield item
+        cursor = found.next_cursor
+        if cursor is None:
+            return
+
+
+class AsyncBizTypes:
+    """The configuration of lines of business."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def get(self, name: str) -> BizTypeOut:
+        """A biz_type; write-only values as marks. Raises NotFound."""
+        return await self._send(biz_calls.get(name))
+
+    async def put(self, name: str, *, version: int | None = None, **settings: Any) -> BizTypeOut:
+        """
+        Make it what is given; the rest is as by default, but for write-only values, which stay.
+        version: only where that is the newest one; else StaleVersion.
+        """
+        return await self._send(biz_calls.put(name, settings, version))
+
+    async def patch(self, name: str, *, version: int | None = None, **settings: Any) -> BizTypeOut:
+        """Change what is given; None is the default again."""
+        return await self._send(biz_calls.patch(name, settings, version))
+
+    async def delete(self, name: str, *, purge: bool = False, version: int | None = None) -> None:
+        """Take it away; purge: with all its tasks. Raises BizTypeInUse."""
+        await self._send(biz_calls.delete(name, purge=purge, version=version))
+
+    def list(self, *, page_size: int | None = None) -> AsyncIterator[BizTypeOut]:
+        """All of them, by name."""
+        return pages(lambda cursor: self._send(biz_calls.page(page_size, cursor)))
+
+    def history(self, name: str, *, page_size: int | None = None) -> AsyncIterator[dict[str, Any]]:
+        """Its versions, newest first."""
+        return pages(lambda cursor: self._send(biz_calls.history(name, page_size, cursor)))
+
+    async def pause(self, name: str) -> BizTypeOut:
+        """Call nothing of it until `resume`; submits go on."""
+        return await self._send(biz_calls.pause(name))
+
+    async def resume(self, name: str) -> BizTypeOut:
+        """Call again."""
+        return await self._send(biz_calls.resume(name))
+
+    async def purge(self, name: str) -> dict[str, Any]:
+        """Cancel everything of it that is pending; the operation that does it."""
+        return await self._send(biz_calls.purge(name))
+
+    async def test(self, name: str) -> dict[str, Any]:
+        """Make one signed call now: the request, the address, the answer, the timings."""
+        return await self._send(biz_calls.test(name))
+
+    async def rotate_secret(
+        self, name: str, secret: str | None = None, *, grace: Seconds | None = None
+    ) -> dict[str, Any]:
+        """
+        Sign with a new secret, and for `grace` with the old one too. Without one the server makes
+        it, and this is the only time that it is shown.
+        """
+        grace_s = grace.total_seconds() if isinstance(grace, timedelta) else grace
+        return await self._send(biz_calls.rotate_secret(name, secret, grace_s))
+
+    async def stats(self, name: str) -> dict[str, Any]:
+        """Its counts and its pace."""
+        return await self._send(biz_calls.stats(name))
+
+
+class AsyncOperations:
+    """Changes of many tasks, done by the server in the background, paced, and stoppable."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def start(
+        self,
+        action: Action,
+        *,
+        delay: Seconds | None = None,
+        rate: float | None = None,
+        over: Seconds | None = None,
+        **filter_: Unpack[OperationFilter],
+    ) -> Operation:
+        """
+        Do `action` to all tasks of the filter (all=True where there is none). delay: of shift, in
+        seconds. rate: tasks a second; or over: the seconds to spread them over.
+        """
+        options = {"delay": delay, "rate": rate, "over": over}
+        return await self._send(operation_calls.start(action, filter_, options))
+
+    async def dry_run(
+        self, action: Action, *, delay: Seconds | None = None, **filter_: Unpack[OperationFilter]
+    ) -> DryRun:
+        """What it would change."""
+        return await self._send(operation_calls.dry_run(action, filter_, {"delay": delay}))
+
+    async def get(self, operation_id: str | UUID) -> Operation:
+        """How far one is. Raises NotFound."""
+        return await self._send(operation_calls.get(operation_id))
+
+    def list(self, *, page_size: int | None = None) -> AsyncIterator[Operation]:
+        """All of them, newest first."""
+        return pages(lambda cursor: self._send(operation_calls.page(page_size, cursor)))
+
+    async def stop(self, operation_id: str | UUID) -> Operation:
+        """Go no further; what is done stays done."""
+        return await self._send(operation_calls.stop(operation_id))
