@@ -31,6 +31,7 @@ from wheel_timer.errors import StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store import leader as nodes
 from wheel_timer.store.migrate import check_schema
@@ -99,7 +100,7 @@ class Broker:
             )
             await self._notifier.start()
         if self._role == "notifier":
-            return Starlette(routes=ops_routes(self._health))
+            return Starlette(routes=ops_routes(self._health, reader(settings.admin_key, self._db)))
         await self._keys.load()
         self._submitter = Submitter(
             db=self._api_db,

@@ -6,8 +6,6 @@ pulse carries the newest version of the configuration; keys that were changed ar
 a revocation holds everywhere within two seconds. A key that does not fit the copy is looked for in
 the database before it is refused: another broker may have made it a moment ago. Those looks are
 shared and spaced, so that wrong keys cost the database nothing.
-
-    wtk_ID_SECRET    ID 16 hex digits, no secret; SECRET 32 random bytes in URL-safe base64
 """
 
 from __future__ import annotations
@@ -15,11 +13,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from hashlib import sha256
-from hmac import compare_digest
 from secrets import token_hex, token_urlsafe
 from typing import Final, NamedTuple, cast
 
 from broker.api.actor import SCOPES, Actor, Scope
+from wheel_timer.bearer import KEY_PREFIX, GivenKey
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
@@ -29,13 +27,10 @@ from wheel_timer.store.keys import KeyRow
 
 log = logging.getLogger(__name__)
 
-PREFIX: Final = b"wtk_"
 # Between two looks into the database for keys that are not in the copy.
 LOOK_EACH_S: Final = 0.25
 # Until a read that failed is tried again.
 AGAIN_S: Final = 0.5
-# What an unknown key's secret is compared with, so that it takes as long as a known one's.
-_NOBODY: Final = bytes(32)
 
 
 class Made(NamedTuple):
@@ -50,16 +45,6 @@ class _Key(NamedTuple):
 
     row: KeyRow
     actor: Actor
-
-    def opens(self, digest: bytes, now_ms: float) -> bool:
-        """Whether the secret of this digest makes its caller the actor, at this moment."""
-        row = self.row
-        # Both are always compared, and before the rest is looked at.
-        is_present = compare_digest(digest, row.secret)
-        is_previous = compare_digest(digest, row.previous or _NOBODY)
-        if row.revoke_time is not None or (row.expire_at is not None and now_ms >= row.expire_at):
-            return False
-        return is_present or (is_previous and now_ms < (row.previous_until or 0))
 
 
 class Keys:
@@ -89,15 +74,12 @@ class Keys:
         """All keys, the revoked ones too, by their ids."""
         return [self._by_id[key_id].row for key_id in sorted(self._by_id)]
 
-    def actor_of(self, given: bytes) -> Actor | None:
+    def actor_of(self, given: GivenKey) -> Actor | None:
         """Who presents this key; None where it opens nothing as far as this broker knows."""
-        _, key_id, secret = (*given.split(b"_", 2), b"", b"")[:3]
-        found = self._by_id.get(key_id.decode("latin-1"))
-        digest = sha256(secret).digest()
-        if found is None:
-            compare_digest(digest, _NOBODY)
+        found = self._by_id.get(given.key_id)
+        if found is None or not found.row.opened_by(given.digest, self._clock.now_ms()):
             return None
-        return found.actor if found.opens(digest, self._clock.now_ms()) else None
+        return found.actor
 
     async def look_again(self) -> None:
         """Know what the database knew after this was called; at most four reads a second."""
@@ -184,17 +166,15 @@ class Keys:
 
     def _take(self, changed: list[KeyRow]) -> None:
         for row in changed:
-            actor = Actor(
-                f"key:{row.key_id}",
-                frozenset(cast(list[Scope], row.scopes)),
-                None if "*" in row.biz_types else tuple(row.biz_types),
-            )
+            scopes = frozenset(cast(list[Scope], row.scopes))
+            patterns = tuple(row.biz_types) if row.is_narrowed else None
+            actor = Actor(f"key:{row.key_id}", scopes, patterns)
             self._by_id[row.key_id] = _Key(row, actor)
             self._version = max(self._version, row.version)
 
 
 def _made(key_id: str) -> Made:
-    return Made(key_id, f"wtk_{key_id}_{token_urlsafe(32)}")
+    return Made(key_id, f"{KEY_PREFIX.decode()}{key_id}_{token_urlsafe(32)}")
 
 
 def _digest(made: Made) -> bytes:

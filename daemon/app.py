@@ -11,19 +11,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.requests import Request
-from starlette.responses import Response
 
 from daemon.due import DueHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
 from daemon.sweep import SweepHand
 from wheel_timer import metrics
-from wheel_timer.bearer import given_key, is_key
 from wheel_timer.clock import PULSE_IDLE_S, Clock
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import StartRefused, WheelTimerError
@@ -31,6 +27,7 @@ from wheel_timer.eventcenter import EventCenter
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store import leader as store
 from wheel_timer.store.leader import Term
@@ -71,6 +68,7 @@ class Daemon:
         self._measured_s = 0.0
         self._stopping = asyncio.Event()
         self.health = Health(self._ready)
+        self.metrics_reader = reader(settings.admin_key, self._db)
 
     async def run(self, stop: Stop) -> None:
         """Stand by and lead until a stop is requested; then give every lease back."""
@@ -186,17 +184,6 @@ class Daemon:
         return True, {"leading": leading}
 
 
-def _metrics_gate(admin_key: str) -> Callable[[Request], Response | None]:
-    """What /metrics answers to a caller without the key."""
-
-    def refusal(request: Request) -> Response | None:
-        if is_key(given_key(request.headers.raw), admin_key):
-            return None
-        return Response(status_code=401, headers={"www-authenticate": "Bearer"})
-
-    return refusal
-
-
 async def main(settings: Settings, stop: Stop, ops_port: int) -> None:
     """Run a daemon. With ADMIN_KEY its ops port serves other machines too, as the API does."""
     if not settings.database_url or not settings.redis_url:
@@ -206,7 +193,7 @@ async def main(settings: Settings, stop: Stop, ops_port: int) -> None:
     )
     daemon = Daemon(settings)
     key = settings.admin_key
-    routes = ops_routes(daemon.health, _metrics_gate(key) if key else None)
+    routes = ops_routes(daemon.health, daemon.metrics_reader)
     server = HttpServer(
         Starlette(routes=routes), [listen("0.0.0.0" if key else "127.0.0.1", ops_port)]
     )

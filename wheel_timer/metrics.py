@@ -18,8 +18,10 @@ from __future__ import annotations
 import atexit
 import os
 import platform
+import re
 import shutil
 import tempfile
+from collections.abc import Callable
 from functools import partial
 from typing import Final
 
@@ -39,6 +41,7 @@ from wheel_timer.version import __version__
 DIRECTORY_VARIABLE: Final = "PROMETHEUS_MULTIPROC_DIR"
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
+_BIZ_TYPE_LABEL: Final = re.compile(rb'[{,]biz_type="([^"]*)"')
 
 
 def _make_directory() -> None:
@@ -245,8 +248,23 @@ def log_lines_dropped(lines: int) -> None:
     _LOG_LINES_DROPPED.inc(lines)
 
 
-def scrape() -> bytes:
-    """/metrics: the sum over all processes of the directory, in Prometheus' text format."""
+def scrape(sees: Callable[[str], bool] | None = None) -> bytes:
+    """
+    /metrics: the sum over all processes of the directory, in Prometheus' text format.
+
+    sees: of the series, only those of the biz_types that it says yes to; None: all.
+    """
     registry = CollectorRegistry()
     multiprocess.MultiProcessCollector(registry)
-    return generate_latest(registry)
+    text = generate_latest(registry)
+    if sees is None:
+        return text
+    return b"".join(line for line in text.splitlines(keepends=True) if _is_seen(line, sees))
+
+
+def _is_seen(line: bytes, sees: Callable[[str], bool]) -> bool:
+    if line.startswith(b"#"):
+        return True
+    found = _BIZ_TYPE_LABEL.search(line)
+    # `other` is the sum over biz_types of all kinds.
+    return found is not None and found[1] != OTHER.encode() and sees(found[1].decode())

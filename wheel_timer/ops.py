@@ -17,7 +17,10 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from wheel_timer import metrics
+from wheel_timer.errors import Forbidden, Unauthorized
 
+Sees = Callable[[str], bool]
+Reader = Callable[[Request], Awaitable[Sees | None]]
 ReadyCheck = Callable[[], Awaitable[tuple[bool, dict[str, Any]]]]
 READY_CHECK_S = 5.0
 
@@ -50,13 +53,17 @@ class Health:
         return is_ready, {"status": "ready" if is_ready else "unavailable", **shown}
 
 
-def ops_routes(
-    health: Health, may_read_metrics: Callable[[Request], Response | None] | None = None
-) -> list[Route]:
+async def sees_all(_: Request) -> Sees | None:
+    """The reader of a process whose metrics are for everyone, or judged elsewhere."""
+    return None
+
+
+def ops_routes(health: Health, reader: Reader = sees_all) -> list[Route]:
     """
     The three routes. They answer GET and HEAD, uncached.
 
-    may_read_metrics: the answer to a caller who may not (401, 403), None to one who may.
+    reader: which biz_types the caller's part of the metrics is about; None: all of it. Raises
+    Unauthorized or Forbidden where they are not for this caller.
     """
 
     async def healthz(_: Request) -> Response:
@@ -67,11 +74,14 @@ def ops_routes(
         return _json(200 if is_ready else 503, shown)
 
     async def show_metrics(request: Request) -> Response:
-        refusal = may_read_metrics(request) if may_read_metrics is not None else None
-        if refusal is not None:
-            return refusal
+        try:
+            sees = await reader(request)
+        except Unauthorized:
+            return Response(status_code=401, headers={"www-authenticate": "Bearer"})
+        except Forbidden:
+            return Response(status_code=403)
         # Reading the files of all workers takes tens of milliseconds; callbacks must not wait.
-        text = await asyncio.to_thread(metrics.scrape)
+        text = await asyncio.to_thread(metrics.scrape, sees)
         return Response(text, media_type=metrics.CONTENT_TYPE, headers=_UNCACHED)
 
     return [

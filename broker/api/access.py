@@ -14,13 +14,12 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from broker.api.actor import SCOPES, Actor
-from wheel_timer.bearer import given_key, is_key
+from wheel_timer.bearer import KEY_PREFIX, GivenKey, given_key, is_key, split_key
 from wheel_timer.errors import Forbidden, Unauthorized
 
 _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?", re.IGNORECASE)
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
-_KEY_PREFIX: Final = b"wtk_"
 
 LOCAL: Final = Actor("local", frozenset(SCOPES))
 ADMIN: Final = Actor("admin", frozenset(SCOPES))
@@ -33,7 +32,7 @@ Headers = Sequence[tuple[bytes, bytes]]
 class KnownKeys(Protocol):
     """What Access asks of broker/keys.py."""
 
-    def actor_of(self, given: bytes) -> Actor | None:
+    def actor_of(self, given: GivenKey) -> Actor | None:
         """Who presents this key, as far as is known here."""
 
     async def look_again(self) -> None:
@@ -58,7 +57,7 @@ class Access:
         if not (path.startswith("/v1/") or path == "/metrics"):
             return ANYONE
         given = given_key(headers)
-        if self._admin_key is None and (given is None or not given.startswith(_KEY_PREFIX)):
+        if self._admin_key is None and (given is None or not given.startswith(KEY_PREFIX)):
             return LOCAL
         if given is None:
             raise Unauthorized("a key is needed: Authorization: Bearer KEY")
@@ -67,11 +66,12 @@ class Access:
         return await self._owner(given)
 
     async def _owner(self, given: bytes) -> Actor:
-        if given.startswith(_KEY_PREFIX):
-            actor = self._keys.actor_of(given)
+        key = split_key(given)
+        if key is not None:
+            actor = self._keys.actor_of(key)
             if actor is None:
                 await self._keys.look_again()
-                actor = self._keys.actor_of(given)
+                actor = self._keys.actor_of(key)
             if actor is not None:
                 return actor
         raise Unauthorized("this key is not one of this server, or not any more")

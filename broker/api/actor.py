@@ -11,6 +11,7 @@ from typing import Final, Literal, NamedTuple, get_args
 
 from starlette.requests import Request
 
+from wheel_timer.bearer import covers
 from wheel_timer.errors import Forbidden, NotFound
 
 Scope = Literal["submit", "read", "operate", "configure", "admin"]
@@ -39,7 +40,7 @@ class Actor(NamedTuple):
 
     def sees(self, biz_type: str) -> bool:
         """Whether this biz_type, and what belongs to it, is there for this actor."""
-        return self.biz_types is None or any(matches(p, biz_type) for p in self.biz_types)
+        return self.biz_types is None or any(covers(p, biz_type) for p in self.biz_types)
 
     def check_sees(self, biz_type: str) -> None:
         """Raises NotFound where the actor does not see this biz_type."""
@@ -51,28 +52,6 @@ class Actor(NamedTuple):
         wanted = tuple(scopes)
         if wanted and self.scopes.isdisjoint(wanted):
             raise Forbidden(f"this key lacks the scope {' or '.join(wanted)}")
-
-
-def matches(pattern: str, biz_type: str) -> bool:
-    """
-    Whether a biz_type is one of a pattern's.
-
-    >>> matches("orders.*", "orders.refund"), matches("orders", "orders.refund")
-    (True, False)
-    """
-    return covers(pattern, biz_type)
-
-
-def covers(pattern: str, other: str) -> bool:
-    """
-    Whether every biz_type of the pattern `other` is one of `pattern`.
-
-    >>> covers("orders*", "orders.*"), covers("orders.*", "orders*")
-    (True, False)
-    """
-    if pattern.endswith("*"):
-        return other.startswith(pattern[:-1])
-    return other == pattern
 
 
 def actor_of(request: Request) -> Actor:

@@ -25,7 +25,7 @@ from starlette.websockets import WebSocketClose
 
 from broker.api import batch, biz, brake, keys, pages, tasks, wheel
 from broker.api.access import Access, Headers
-from broker.api.actor import Actor
+from broker.api.actor import Actor, actor_of
 from broker.api.actor import Scope as KeyScope
 from broker.api.body import ClientGone
 from broker.api.context import Context
@@ -33,7 +33,7 @@ from broker.api.operation import Operation
 from broker.api.problems import Problem, Refused, invalid, problem_of, response_of
 from wheel_timer import metrics
 from wheel_timer.errors import NotFound
-from wheel_timer.ops import ops_routes
+from wheel_timer.ops import Sees, ops_routes
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +50,13 @@ _REQUEST_ID: Final = re.compile(rb"[\w.:/+=-]{1,128}", re.ASCII)
 _AS_LABEL: Final = str.maketrans("{", ":", "}")
 # The label of a request that no route knows: a scanner must not make new series.
 _NO_ROUTE: Final = "other"
+
+# No page of another origin gets an answer into its process, whatever it asks for it as. There are
+# no CORS headers, ever: the API is for programs, and a page that may read is a page that may act.
+_FOR_BROWSERS: Final = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+)
 
 Check = Callable[[str, str, Headers], Awaitable[Actor]]
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -83,7 +90,7 @@ def build_app(context: Context) -> ASGIApp:
     scopes = {page.path: page.scopes for page in pages.DESCRIBED}
     for path, page in pages.pages(OPERATIONS).items():
         routes.append(Served("GET", path, scopes[path], page))
-    for ops in ops_routes(context.health):
+    for ops in ops_routes(context.health, _seen_metrics):
         routes += [Served(m, ops.path, scopes[ops.path], ops.endpoint) for m in _methods(ops)]
     return Api(routes, Access(context.settings.admin_key, context.keys).check)
 
@@ -153,7 +160,11 @@ class Api:
             {
                 "type": "http.response.start",
                 "status": response.status_code,
-                "headers": [*response.raw_headers, (b"x-request-id", request_id.encode())],
+                "headers": [
+                    *response.raw_headers,
+                    *_FOR_BROWSERS,
+                    (b"x-request-id", request_id.encode()),
+                ],
             }
         )
         await send({"type": "http.response.body", "body": response.body})
@@ -194,6 +205,11 @@ def _check_actor(actor: Actor, target: Target, scope: Scope) -> None:
     actor.check_may(target.scopes)
     if actor.is_narrowed and "biz_type" in (params := scope.get("path_params", {})):
         actor.check_sees(params["biz_type"])
+
+
+async def _seen_metrics(request: Request) -> Sees | None:
+    actor = actor_of(request)
+    return actor.sees if actor.is_narrowed else None
 
 
 def _raw_path(scope: Scope) -> str:

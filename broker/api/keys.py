@@ -15,7 +15,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import Actor, Scope, actor_of, covers
+from broker.api.actor import Actor, Scope, actor_of
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -24,6 +24,7 @@ from broker.api.paging import PAGING, after_of, cursor_of, limit_of
 from broker.api.times import BadTime, format_time, parse_start_time
 from broker.api.view import Time
 from broker.keys import Made
+from wheel_timer.bearer import covers
 from wheel_timer.errors import FieldError, Forbidden, InvalidTask, NotFound
 from wheel_timer.store.keys import KeyRow
 

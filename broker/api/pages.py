@@ -21,8 +21,8 @@ from wheel_timer.errors import NotFound
 HTML: Final = "text/html; charset=utf-8"
 _HEADERS: Final = {
     # The pages have no script and no outside host, and are to stay so.
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
+    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
     "Cache-Control": "no-cache",
 }
 

@@ -58,7 +58,8 @@ KINDS: Final[dict[str, Kind]] = {
     "unauthorized": Kind(
         401,
         "A key is needed",
-        "Send `Authorization: Bearer KEY`. The key was missing, or it is not one of this server.",
+        "Send `Authorization: Bearer KEY`. The key was missing, or it is none of this "
+        "server's: mistyped, expired, revoked, or of before a rotation.",
     ),
     "forbidden": Kind(
         403,

@@ -21,6 +21,29 @@ SELECT
 FROM timer_key_api AS k
 WHERE k.version > CAST(:version AS bigint)
 
+-- name: keys_find
+-- One API key by its id.
+-- In:    key_id text
+-- Out:   as keys_newer, and the database's clock (ms); no row where there is none
+-- Cost:  one index descent
+-- Locks: none
+SELECT
+    k.key_id,
+    k.version,
+    k.name,
+    k.scopes,
+    k.biz_types,
+    k.secret,
+    k.previous,
+    k.previous_until,
+    k.expire_at,
+    k.create_time,
+    k.rotate_time,
+    k.revoke_time,
+    wheel_now_ms()
+FROM timer_key_api AS k
+WHERE k.key_id = CAST(:key_id AS text)
+
 -- name: keys_create
 -- Write a new key, and who did it.
 -- In:    actor text, key_id text, name text, scopes text[], biz_types text[], secret bytea

@@ -6,6 +6,7 @@ import pytest
 
 from broker.api.access import ADMIN, ANYONE, LOCAL, Access
 from broker.api.actor import Actor
+from wheel_timer.bearer import GivenKey, split_key
 from wheel_timer.errors import Forbidden, Unauthorized
 
 KEY = "correct horse battery staple"
@@ -18,8 +19,8 @@ class Keys:
     def __init__(self) -> None:
         self.looks = 0
 
-    def actor_of(self, given: bytes) -> Actor | None:
-        return OURS if self.looks and given == b"wtk_1_secret" else None
+    def actor_of(self, given: GivenKey) -> Actor | None:
+        return OURS if self.looks and given == split_key(b"wtk_1_secret") else None
 
     async def look_again(self) -> None:
         self.looks += 1

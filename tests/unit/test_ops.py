@@ -9,10 +9,10 @@ import httpx
 import pytest
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import Response
 
-from wheel_timer import ops
-from wheel_timer.ops import Health, ops_routes
+from wheel_timer import metrics, ops
+from wheel_timer.errors import Forbidden, Unauthorized
+from wheel_timer.ops import Health, Reader, Sees, ops_routes, sees_all
 
 
 class Role:
@@ -40,9 +40,9 @@ def health(role: Role) -> Health:
 
 
 async def get(
-    health: Health, path: str, may_read_metrics: Any = None, **headers: str
+    health: Health, path: str, reader: Reader = sees_all, **headers: str
 ) -> httpx.Response:
-    app = Starlette(routes=ops_routes(health, may_read_metrics))
+    app = Starlette(routes=ops_routes(health, reader))
     transport = httpx.ASGITransport(app)
     async with httpx.AsyncClient(transport=transport, base_url="http://ops") as client:
         return await client.get(path, headers=headers)
@@ -84,10 +84,25 @@ async def test_a_draining_process_is_not_ready_but_healthy(health: Health) -> No
 
 
 async def test_metrics_are_for_those_who_may_read_them(health: Health) -> None:
-    def refuse(request: Request) -> Response | None:
-        return None if "authorization" in request.headers else Response(status_code=401)
+    async def reader(request: Request) -> Sees | None:
+        given = request.headers.get("authorization")
+        if given is None:
+            raise Unauthorized("a key is needed")
+        if given == "lacks":
+            raise Forbidden("another scope")
+        return None if given == "all" else lambda biz_type: biz_type == given
 
-    assert (await get(health, "/metrics", refuse)).status_code == 401
-    response = await get(health, "/metrics", refuse, authorization="Bearer x")
-    assert response.status_code == 200
-    assert response.headers["content-type"].startswith("text/plain; version=0.0.4")
+    for biz_type in ("orders", "payments", metrics.OTHER):
+        metrics.tasks_submitted(biz_type, 1)
+    assert (await get(health, "/metrics", reader)).status_code == 401
+    assert (await get(health, "/metrics", reader, authorization="lacks")).status_code == 403
+    everything = await get(health, "/metrics", reader, authorization="all")
+    assert everything.status_code == 200
+    assert everything.headers["content-type"].startswith("text/plain; version=0.0.4")
+    part = (await get(health, "/metrics", reader, authorization="orders")).text
+    series = [line for line in part.splitlines() if not line.startswith("#")]
+    assert 'wheel_timer_tasks_submitted_total{biz_type="orders"} 1.0' in series
+    assert all('biz_type="orders"' in line for line in series)
+    assert 'biz_type="payments"' in everything.text
+    other = (await get(health, "/metrics", reader, authorization=metrics.OTHER)).text
+    assert all(line.startswith("#") for line in other.splitlines())

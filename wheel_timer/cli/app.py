@@ -15,6 +15,7 @@ from wheel_timer.cli.audit import audit
 from wheel_timer.cli.config import config
 from wheel_timer.cli.demo import demo
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
+from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
 from wheel_timer.cli.output import print_failure
 from wheel_timer.cli.roles import broker, daemon, migrate
@@ -108,6 +109,7 @@ _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)
+app.add_typer(keys, name="keys", rich_help_panel="Configure")
 
 
 def main() -> None:

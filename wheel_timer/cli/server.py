@@ -41,6 +41,10 @@ class Server:
         """POST body as JSON."""
         return self._ask("POST", path, content=msgspec.json.encode(body))
 
+    def delete(self, path: str, **query: str | int) -> Any:
+        """DELETE the path below the URL."""
+        return self._ask("DELETE", path, params=query or None)
+
     def close(self) -> None:
         """Close the connection."""
         self._http.close()

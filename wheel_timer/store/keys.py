@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from hmac import compare_digest
+from typing import Final, NamedTuple
 
 from wheel_timer.database import Database
+
+_NO_SECRET: Final = bytes(32)
+_NEVER_MS: Final = 2**63
 
 
 class KeyRow(NamedTuple):
@@ -24,10 +28,29 @@ class KeyRow(NamedTuple):
     rotate_time: int | None
     revoke_time: int | None
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Whether there are biz_types that it does not see."""
+        return "*" not in self.biz_types
+
+    def opened_by(self, digest: bytes, now_ms: float) -> bool:
+        """Whether the secret of this digest counts at this moment. Takes the same time always."""
+        is_present = compare_digest(digest, self.secret)
+        is_previous = compare_digest(digest, self.previous or _NO_SECRET)
+        if self.revoke_time is not None or (self.expire_at or _NEVER_MS) <= now_ms:
+            return False
+        return is_present or (is_previous and now_ms < (self.previous_until or 0))
+
 
 async def load_newer(db: Database, version: int) -> list[KeyRow]:
     """The keys that were changed since `version` (0: all), in no order."""
     return [KeyRow._make(row) for row in await db.fetch("keys_newer", {"version": version})]
+
+
+async def find(db: Database, key_id: str) -> tuple[KeyRow, int] | None:
+    """A key, and the database's clock (ms); None where there is no such key."""
+    row = await db.fetch_one("keys_find", {"key_id": key_id})
+    return None if row is None else (KeyRow._make(row[:-1]), row[-1])
 
 
 async def create(

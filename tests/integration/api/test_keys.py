@@ -14,6 +14,7 @@ from broker.api.context import Context
 from broker.keys import Keys
 from tests.fix_clock import DatabaseClock
 from tests.integration.api.conftest import client_of
+from wheel_timer.bearer import split_key
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.store import keys as store
@@ -192,7 +193,8 @@ async def test_another_broker_knows_a_new_key_at_once_and_a_revoked_one_by_its_p
     await elsewhere.measure()
     await others.load()
     made = await make(keyed)
-    given = made["key"].encode()
+    given = split_key(made["key"].encode())
+    assert given is not None
     assert others.actor_of(given) is None
     await others.look_again()
     assert others.actor_of(given) is not None
