@@ -34,6 +34,7 @@ class Registry:
         self._db = db
         self._by_name: dict[str, BizType] = {}
         self._version = 0
+        self._seen = 0
         self._brake: Brake | None = None
         self._listeners: list[Listener] = []
         self._deletion_listeners: list[DeletionListener] = []
@@ -122,12 +123,14 @@ class Registry:
 
     def pulse(self, version: int) -> None:
         """The database's highest version, as the clock's pulse brings it."""
-        if version > self._version and self._follow is None:
-            self._follow = asyncio.create_task(self._catch_up())
+        if version > max(self._version, self._seen) and self._follow is None:
+            self._follow = asyncio.create_task(self._catch_up(version))
 
-    async def _catch_up(self) -> None:
+    async def _catch_up(self, version: int) -> None:
         try:
             await self.refresh()
+            # What else draws from the sequence moves the pulse too; it is no news here twice.
+            self._seen = version
         except WheelTimerError as error:
             log.warning(
                 "the configuration could not be read, the next pulse tries again: %s", error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Annotated, Final
 
 import msgspec
@@ -11,19 +10,18 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.api.actor import actor_of
+from broker.api.condition import IF_MATCH, IF_NONE_MATCH, expected_version
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.intake import check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.paging import PAGING, after_of, cursor_of, limit_of
-from broker.api.problems import invalid
 from wheel_timer.biz import BizType, BizTypeIn, BizTypeOut, shown
-from wheel_timer.errors import NotFound, StaleVersion
-from wheel_timer.store.biz import load
+from wheel_timer.errors import NotFound
+from wheel_timer.store.biz import unknown_on_failed
 
-_ETAG: Final = re.compile(r'(?:W/)?"(\d{1,18})"', re.ASCII)
-_ETAGS: Final = {"ETag": "the version"}
+ETAGS: Final = {"ETag": "the version"}
 _BIZ: Final = msgspec.json.Decoder(BizTypeIn)
 
 
@@ -55,7 +53,7 @@ async def get_biz_type(context: Context, request: Request) -> Response:
     biz = context.registry.get(name)
     if biz is None:
         raise NotFound(f"there is no biz_type {name[:64]!r}")
-    return _biz_answer(biz, 200)
+    return biz_answer(biz, 200)
 
 
 async def put_biz_type(context: Context, request: Request) -> Response:
@@ -65,37 +63,23 @@ async def put_biz_type(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     given = decode(_BIZ, await context.bodies.read(request))
-    expected = await _expected(context, request, name, given)
-    put = await context.registry.put(name, given, expected)
-    return _biz_answer(put.biz, 201 if put.created else 200)
+    check_reference(request, given.on_failed)
+    expected = await expected_version(context, request, name, given.version)
+    put = await context.registry.put(name, given, expected, actor=actor_of(request).name)
+    return biz_answer(put.biz, 201 if put.created else 200)
 
 
-def _biz_answer(biz: BizType, status: int) -> Response:
+def check_reference(request: Request, on_failed: object) -> None:
+    """A narrowed key names no biz_type that it does not see: its dead would become tasks there."""
+    if isinstance(on_failed, str) and not actor_of(request).sees(on_failed):
+        raise unknown_on_failed(on_failed)
+
+
+def biz_answer(biz: BizType, status: int) -> Response:
     headers = {"ETag": f'"{biz.version}"'}
     if status == 201:
         headers["Location"] = f"/v1/biz/{biz.biz_type}"
     return json_answer(shown(biz), status, headers)
-
-
-async def _expected(context: Context, request: Request, name: str, given: BizTypeIn) -> int | None:
-    """The version that the caller has seen, by If-Match or by the body; None: any will do."""
-    said = given.version if isinstance(given.version, int) else None
-    condition = request.headers.get("if-match")
-    if condition is None:
-        return said
-    if condition.strip() == "*":
-        stored = await load(context.db, name)
-        if stored is None:
-            raise StaleVersion(f"the biz_type {name!r} does not exist")
-        version = stored.version
-    else:
-        found = _ETAG.fullmatch(condition.strip())
-        if found is None:
-            raise invalid('If-Match is one version as the ETag has it: "12"')
-        version = int(found[1])
-    if said is not None and said != version:
-        raise StaleVersion(f"If-Match says version {version}, the body {said}")
-    return version
 
 
 OPERATIONS: Final = (
@@ -118,7 +102,7 @@ OPERATIONS: Final = (
         scope="read",
         summary="A biz_type's configuration",
         text='Secrets and header values that are credentials are shown as {"set": true}.',
-        answers={200: Answer(text="The configuration", body=BizTypeOut, headers=_ETAGS)},
+        answers={200: Answer(text="The configuration", body=BizTypeOut, headers=ETAGS)},
         problems=("not-found", "overloaded"),
     ),
     Operation(
@@ -131,12 +115,12 @@ OPERATIONS: Final = (
         text="What is left out gets its default; but secret and header values that are credentials "
         "stay as they are, and are removed by null. Holds within two seconds at every broker, for "
         "what already waits too. Putting what is there already changes nothing.",
-        headers={"If-Match": "the ETag that was seen; 412 where it is no longer the newest"},
+        headers=IF_MATCH | IF_NONE_MATCH,
         takes={JSON: BizTypeIn},
         answers={
-            200: Answer(text="Replaced", body=BizTypeOut, headers=_ETAGS),
+            200: Answer(text="Replaced", body=BizTypeOut, headers=ETAGS),
             201: Answer(
-                text="Created", body=BizTypeOut, headers=_ETAGS | {"Location": "the biz_type"}
+                text="Created", body=BizTypeOut, headers=ETAGS | {"Location": "the biz_type"}
             ),
         },
         problems=("invalid-request", "stale-version", "too-large", "overloaded"),

@@ -80,6 +80,12 @@ KINDS: Final[dict[str, Kind]] = {
         "`task_id` and `task_status` are those of the existing task. With `keep`, the default, it "
         "would have been answered with 200 and `duplicate: true`.",
     ),
+    "biz-type-in-use": Kind(
+        409,
+        "The biz_type is in use",
+        "It has tasks that are pending, or failed and not discarded, or another biz_type names it "
+        "in on_failed; `detail` says which. Cancel, wait or purge first.",
+    ),
     "biz-type-unknown": Kind(
         422,
         "There is no such biz_type",

@@ -87,7 +87,9 @@ async def test_gzip_is_inflated_in_any_cut() -> None:
         assert got == text
 
 
-@pytest.mark.parametrize("broken", [b"no gzip", gzip.compress(b"abc" * 999)[:-9], b"\x1f\x8b"])
+@pytest.mark.parametrize(
+    "broken", [b"no gzip", gzip.compress(b"abc" * 999, mtime=0)[:-9], b"\x1f\x8b"]
+)
 async def test_what_is_no_gzip_is_a_400(broken: bytes) -> None:
     with pytest.raises(Refused) as raised:
         await Bodies(LIMIT).read(request(Sender([broken]), content_encoding="gzip"))

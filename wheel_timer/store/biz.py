@@ -17,8 +17,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from wheel_timer.amend import differing
-from wheel_timer.biz import BizType, BizTypeIn, SigningSecret, merged, shown
+from wheel_timer.amend import differing, settings
+from wheel_timer.biz import BizType, BizTypeIn, SigningSecret, merged
 from wheel_timer.callback import is_write_only
 from wheel_timer.database import Database
 from wheel_timer.errors import (
@@ -29,8 +29,11 @@ from wheel_timer.errors import (
     Overloaded,
     StaleVersion,
 )
+from wheel_timer.monotonic import monotonic_s
+from wheel_timer.wheel import LAP_S, PARTITION_SLOTS
 
 OVERTAKEN_MAX: Final = 5
+IN_USE_S: Final = 20.0
 # Whose doing it is where no caller is named: this process' own, or a test's.
 LOCAL: Final = "local"
 
@@ -133,9 +136,9 @@ async def change(
     """
     Make the biz_type `name` what `make` makes of it.
 
-    expected: the version that it must have (If-Match), None for any. Raises StaleVersion where it
-    has another or there is none, InvalidTask where on_failed names no biz_type, and whatever `make`
-    raises. What stands as asked is not written again.
+    expected: the version that it must have (If-Match), 0 where there must be none, None for any.
+    Raises StaleVersion where that is not so, InvalidTask where on_failed names no biz_type, and
+    whatever `make` raises. What stands as asked is not written again.
     """
     (done,) = await change_all(db, {name: (make, expected)}, actor=actor, action=action)
     return done
@@ -181,12 +184,14 @@ async def _made(db: Database, name: str, make: Make, expected: int | None) -> Pu
 
 
 def _check_version(name: str, before: BizType | None, expected: int | None) -> None:
-    if expected is not None and (before is None or before.version != expected):
-        raise StaleVersion(
-            f"the biz_type {name!r} does not exist"
-            if before is None
-            else f"the newest version is {before.version}, not {expected}"
-        )
+    stands = 0 if before is None else before.version
+    if expected is None or stands == expected:
+        return
+    if before is None:
+        raise StaleVersion(f"the biz_type {name!r} does not exist")
+    if expected == 0:
+        raise StaleVersion(f"the biz_type {name!r} exists, at version {stands}")
+    raise StaleVersion(f"the newest version is {stands}, not {expected}")
 
 
 async def _check_references(db: Database, changed: Sequence[Put]) -> None:
@@ -210,7 +215,7 @@ async def _write(db: Database, changed: Sequence[Put], actor: str, action: str) 
                 "expected": None if before is None else before.version,
                 "config": config,
                 "secrets": hidden,
-                "shown": shown(biz),
+                "shown": settings(biz),
                 "action": action,
                 "old": old,
                 "new": new,
@@ -253,6 +258,26 @@ async def delete(db: Database, name: str, expected: int | None, *, actor: str) -
         if deleted is not None:
             return int(deleted)
     raise Overloaded("this biz_type is being changed by others all the time")
+
+
+async def has_tasks(db: Database, name: str) -> bool:
+    """
+    Whether this biz_type has a task that could still be called: a pending one, or a dead letter.
+
+    No index knows: it reads the wheel, a partition a statement. Raises Conflict where that takes
+    longer than IN_USE_S.
+    """
+    began_s = monotonic_s()
+    if await db.fetch_one("biz_has_dead", {"biz_type": name}):
+        return True
+    for first in range(0, LAP_S, PARTITION_SLOTS):
+        params = {"biz_type": name, "first": first, "after": first + PARTITION_SLOTS}
+        if await db.fetch_one("biz_has_pending", params):
+            return True
+        if monotonic_s() - began_s > IN_USE_S:
+            detail = f"whether it has tasks could not be told in {IN_USE_S:g} s"
+            raise Conflict(detail, "biz-type-in-use")
+    return False
 
 
 async def brake(db: Database, reason: str | None, *, actor: str) -> Brake | None:
