@@ -982,6 +982,30 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_masked_v1(p_callback jsonb) RETURNS jsonb
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $_$
+    SELECT CASE
+        WHEN p_callback -> 'headers' IS NULL THEN p_callback
+        ELSE jsonb_set(
+            p_callback, '{headers}', (
+                SELECT coalesce(
+                    jsonb_object_agg(
+                        h.key,
+                        CASE
+                            WHEN lower(h.key) IN ('authorization', 'cookie')
+                                OR lower(h.key) ~ '-(key|token|secret)$' THEN '{"set": true}'
+                            ELSE h.value
+                        END
+                    ),
+                    '{}'
+                )
+                FROM jsonb_each(p_callback -> 'headers') AS h
+            )
+        )
+    END
+$_$;
+
 CREATE FUNCTION public.wheel_move_v1(p_shard smallint, p_moves public.wheel_change[], p_now bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -1261,6 +1285,152 @@ BEGIN
     RETURN v_rescued;
 END
 $$;
+
+CREATE FUNCTION public.wheel_select_dead_v1(p_biz_type text, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, finish_time bigint, biz_type text, http_status smallint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    IF p_biz_type IS NULL THEN
+        RETURN QUERY
+        SELECT d.task_id, d.finish_time, d.biz_type, d.http_status
+        FROM timer_dead AS d
+        WHERE d.finish_time >= p_from
+            AND d.finish_time < p_to
+            AND (d.finish_time, d.task_id) > (p_key_time, p_key_id)
+        ORDER BY d.finish_time, d.task_id
+        LIMIT p_limit;
+    ELSE
+        RETURN QUERY
+        SELECT d.task_id, d.finish_time, d.biz_type, d.http_status
+        FROM timer_dead AS d
+        WHERE d.biz_type = p_biz_type
+            AND d.finish_time >= p_from
+            AND d.finish_time < p_to
+            AND (d.finish_time, d.task_id) > (p_key_time, p_key_id)
+        ORDER BY d.biz_type, d.finish_time, d.task_id
+        LIMIT p_limit;
+    END IF;
+END
+$$;
+
+CREATE FUNCTION public.wheel_select_keys_v1(p_biz_type text, p_first text, p_end text, p_after text, p_limit integer) RETURNS TABLE(biz_id text, task_id uuid)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT k.biz_id, k.task_id
+    FROM timer_key AS k
+    WHERE k.biz_type = p_biz_type
+        AND k.biz_id >= p_first
+        AND (p_end IS NULL OR k.biz_id < p_end)
+        AND k.biz_id > p_after
+    ORDER BY k.biz_type, k.biz_id
+    LIMIT p_limit;
+END
+$$;
+
+CREATE FUNCTION public.wheel_select_v1(p_slot_lo integer, p_slot_hi integer, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_shards integer, p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean, p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid, p_touched_to bigint, p_limit integer, p_looked_max integer) RETURNS TABLE(task_id uuid, start_time bigint, looked integer, last_slot integer, last_time bigint, last_id uuid, is_done boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+#variable_conflict use_column
+DECLARE
+    v_now   bigint := wheel_now_ms();
+    v_row   record;
+    v_found integer := 0;
+BEGIN
+    looked := 0;
+    is_done := true;
+    FOR v_row IN EXECUTE format(
+        'WITH RECURSIVE occupied(slot) AS (
+            (SELECT t.slot FROM %1$I AS t WHERE t.slot BETWEEN $1 AND $2 ORDER BY t.slot LIMIT 1)
+            UNION ALL
+            SELECT n.slot
+            FROM occupied AS o
+            CROSS JOIN LATERAL (
+                SELECT t.slot FROM %1$I AS t
+                WHERE t.slot > o.slot AND t.slot <= $2
+                ORDER BY t.slot
+                LIMIT 1
+            ) AS n
+        )
+        SELECT o.slot, r.start_time, r.task_id, r.fits
+        FROM occupied AS o
+        LEFT JOIN LATERAL (
+            SELECT k.start_time, k.task_id, k.fits
+            FROM generate_series(0, $7 - 1) AS h(shard)
+            CROSS JOIN LATERAL (
+                SELECT t.start_time, t.task_id,
+                    t.status <> 4
+                    AND ($8 IS NULL OR t.biz_type = $8)
+                    AND ($9 IS NULL OR t.biz_type LIKE ANY ($9))
+                    AND ($10 IS NULL OR t.status = $10)
+                    AND ($11 IS NULL OR coalesce(t.lease_until > $12, false) = $11)
+                    AND ($13 IS NULL OR t.finish_time >= $13)
+                    AND ($14 IS NULL OR t.finish_time < $14)
+                    AND ($15 IS NULL OR t.http_status = $15)
+                    AND ($16 IS NULL OR t.schedule_id = $16)
+                    AND ($17 IS NULL OR greatest(t.create_time, t.renew_time) < $17) AS fits
+                FROM %1$I AS t
+                WHERE t.slot = o.slot
+                    AND t.shard = CAST(h.shard AS smallint)
+                    AND t.start_time < $4
+                    AND (t.start_time, t.task_id) > (
+                        CASE WHEN o.slot = $1 THEN greatest($5, $3 - 1) ELSE $3 - 1 END,
+                        CASE
+                            WHEN o.slot = $1 AND $5 >= $3 THEN $6
+                            ELSE CAST(''ffffffff-ffff-ffff-ffff-ffffffffffff'' AS uuid)
+                        END
+                    )
+                ORDER BY t.slot, t.shard, t.start_time, t.task_id
+                LIMIT $18
+            ) AS k
+            ORDER BY k.start_time, k.task_id
+            LIMIT $18
+        ) AS r ON true
+        LIMIT $18',
+        wheel_partition_v1(p_slot_lo)
+    ) USING p_slot_lo, p_slot_hi, p_from, p_to, p_key_time, p_key_id, p_shards, p_biz_type,
+        p_biz_types, p_status, p_is_leased, v_now, p_finish_from, p_finish_to, p_http_status,
+        p_schedule_id, p_touched_to, p_looked_max
+    LOOP
+        looked := looked + 1;
+        last_slot := v_row.slot;
+        last_time := v_row.start_time;
+        last_id := v_row.task_id;
+        is_done := looked < p_looked_max;
+        IF v_row.fits THEN
+            task_id := v_row.task_id;
+            start_time := v_row.start_time;
+            RETURN NEXT;
+            v_found := v_found + 1;
+            IF v_found = p_limit THEN
+                is_done := false;
+                EXIT;
+            END IF;
+        END IF;
+    END LOOP;
+    task_id := NULL;
+    start_time := NULL;
+    RETURN NEXT;
+END
+$_$;
 
 CREATE FUNCTION public.wheel_settle_again_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_outcomes text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[], p_lookahead_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, biz_type text)
     LANGUAGE plpgsql
@@ -1747,6 +1917,12 @@ CREATE FUNCTION public.wheel_time_text_v1(p_ms bigint) RETURNS text
     )
 $$;
 
+CREATE FUNCTION public.wheel_time_v1(p_ms bigint) RETURNS timestamp with time zone
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT CAST('1970-01-01 00:00:00+00' AS timestamptz) + p_ms * interval '1 millisecond'
+$$;
+
 CREATE TABLE public.timer_attempt (
     task_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -1765,6 +1941,24 @@ CREATE TABLE public.timer_attempt (
     broker text COLLATE pg_catalog."C",
     CONSTRAINT timer_attempt_outcome_check CHECK ((outcome = ANY (ARRAY['retry'::text, 'released'::text, 'failed'::text, 'cancelled'::text, 'lost'::text, 'superseded'::text])))
 );
+
+CREATE VIEW public.timer_attempt_view AS
+ SELECT task_id,
+    attempt,
+    life,
+    outcome,
+    public.wheel_time_v1(due_time) AS due_time,
+    public.wheel_time_v1(published_time) AS published_time,
+    public.wheel_time_v1(started_time) AS started_time,
+    duration_ms,
+    error_class,
+    error,
+    http_status,
+    response_excerpt,
+    remote_address,
+    broker,
+    config_version
+   FROM public.timer_attempt a;
 
 CREATE TABLE public.timer_biz (
     biz_type text NOT NULL COLLATE pg_catalog."C",
@@ -1897,6 +2091,16 @@ CREATE TABLE public.timer_node (
     CONSTRAINT timer_node_role_check CHECK ((role = ANY (ARRAY['daemon'::text, 'broker'::text])))
 );
 
+CREATE VIEW public.timer_payload_view AS
+ SELECT task_id,
+    biz_type,
+    biz_id,
+    content_type,
+    biz_data,
+    slot
+   FROM public.timer_task t
+  WHERE (status <> 4);
+
 CREATE TABLE public.timer_pointer (
     shard smallint NOT NULL,
     "current_time" bigint NOT NULL,
@@ -1968,6 +2172,48 @@ END)
 )
 WITH (fillfactor='70');
 
+CREATE VIEW public.timer_task_view AS
+ SELECT t.task_id,
+    t.biz_type,
+    t.biz_id,
+        CASE
+            WHEN (t.status = 1) THEN 'finished'::text
+            WHEN (t.status = 2) THEN 'failed'::text
+            WHEN (t.status = 3) THEN 'cancelled'::text
+            WHEN (t.lease_until > n.now_ms) THEN 'delivering'::text
+            ELSE 'pending'::text
+        END AS status,
+    public.wheel_time_v1(t.start_time) AS start_time,
+    public.wheel_time_v1(t.create_time) AS create_time,
+    t.life,
+    t.revision,
+    t.attempts,
+    t.failures,
+    t.stop,
+    public.wheel_time_v1(t.first_attempt_time) AS first_attempt_time,
+        CASE
+            WHEN (t.status = 0) THEN public.wheel_time_v1(GREATEST(t.next_at, t.start_time))
+            ELSE NULL::timestamp with time zone
+        END AS next_attempt_time,
+    public.wheel_time_v1(t.lease_until) AS lease_until,
+    public.wheel_time_v1(t.finish_time) AS finish_time,
+    public.wheel_time_v1(t.expire_at) AS expire_time,
+    t.http_status,
+    t.last_error,
+    public.wheel_time_v1(t.published) AS published_time,
+    public.wheel_time_v1(t.started) AS started_time,
+    t.duration AS duration_ms,
+    t.content_type,
+    public.wheel_masked_v1(t.callback) AS callback,
+    t.retry,
+    t.max_age AS max_age_ms,
+    t.schedule_id,
+    t.slot,
+    t.shard
+   FROM (public.timer_task t
+     CROSS JOIN ( SELECT public.wheel_now_ms() AS now_ms) n)
+  WHERE (t.status <> 4);
+
 ALTER TABLE ONLY public.timer_task ATTACH PARTITION public.timer_task_00 FOR VALUES FROM (0) TO (100000);
 
 ALTER TABLE ONLY public.timer_attempt
@@ -2028,7 +2274,9 @@ CREATE INDEX timer_biz_history_biz_type ON public.timer_biz_history USING btree 
 
 CREATE INDEX timer_change_object ON public.timer_change USING btree (object, "time", change_id);
 
-CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time);
+CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time, task_id);
+
+CREATE INDEX timer_dead_time ON public.timer_dead USING btree (finish_time, task_id);
 
 CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
 

@@ -23,7 +23,7 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from broker.api import batch, biz, bizverbs, brake, history, keys, pages, tasks, wheel
+from broker.api import batch, biz, bizverbs, brake, history, keys, lists, pages, tasks, wheel
 from broker.api.access import Access, Headers
 from broker.api.actor import Actor, actor_of
 from broker.api.actor import Scope as KeyScope
@@ -39,6 +39,7 @@ log = logging.getLogger(__name__)
 
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *tasks.OPERATIONS,
+    *lists.OPERATIONS,
     *batch.OPERATIONS,
     *biz.OPERATIONS,
     *bizverbs.OPERATIONS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
@@ -70,10 +70,10 @@ class AttemptOut(Struct):
     config_version: int | None
 
 
-class TaskOut(Struct):
+class TaskItem(Struct, kw_only=True):
     """
-    A task with its story. attempts only grows and may skip numbers; failures is the part of the
-    retry budget that is used up. biz_data where the payload is JSON, else biz_data_base64.
+    A task in a list: all but its payload and its attempts. attempts only grows and may skip
+    numbers; failures is the part of the retry budget that is used up.
     """
 
     task_id: UUID
@@ -98,6 +98,14 @@ class TaskOut(Struct):
     retry: RetryIn | None
     max_age: Annotated[float | None, Meta(description="seconds")]
     schedule_id: UUID | None
+
+
+class TaskOut(TaskItem, kw_only=True):
+    """
+    A task with its story. attempts only grows and may skip numbers; failures is the part of the
+    retry budget that is used up. biz_data where the payload is JSON, else biz_data_base64.
+    """
+
     attempt_log: list[AttemptOut]
     biz_data: Raw | UnsetType = UNSET
     biz_data_base64: str | UnsetType = UNSET
@@ -110,41 +118,51 @@ def status_of(row: TaskRow, now_ms: float) -> StatusName:
     return _NAMES[row.status]
 
 
+def task_item(row: TaskRow, last: AttemptRow | None, now_ms: float) -> TaskItem:
+    """A task in a list. last: its last attempt that did not finish it. now_ms: as in task_out."""
+    return TaskItem(**_members(row, last, now_ms))
+
+
 def task_out(row: TaskRow, attempts: Sequence[AttemptRow], now_ms: float) -> TaskOut:
     """The whole answer. now_ms: the database's clock."""
-    status = status_of(row, now_ms)
-    is_waiting = status == "pending"
-    shown = TaskOut(
-        task_id=row.task_id,
-        biz_type=row.biz_type,
-        biz_id=row.biz_id,
-        status=status,
-        start_time=format_time(row.start_time),
-        create_time=format_time(row.create_time),
-        life=row.life,
-        revision=row.revision,
-        attempts=row.attempts,
-        failures=row.failures,
-        waiting=_waiting(row, attempts, now_ms) if is_waiting else None,
-        first_attempt_time=_time(row.first_attempt_time),
-        next_attempt_time=_time(row.next_at or row.start_time) if is_waiting else None,
-        finish_time=_time(row.finish_time),
-        expire_time=_time(row.expire_at),
-        http_status=row.http_status,
-        last_error=row.last_error,
-        content_type=row.content_type,
-        callback=None if row.callback is None else _callback_out(row.callback),
-        retry=None if row.retry is None else _RETRY.decode(row.retry),
-        max_age=None if row.max_age is None else row.max_age / 1000,
-        schedule_id=row.schedule_id,
-        attempt_log=_attempt_log(row, attempts),
-    )
+    last = attempts[-1] if attempts else None
+    shown = TaskOut(**_members(row, last, now_ms), attempt_log=_attempt_log(row, attempts))
     if row.biz_data is not None:
         if _is_json(row.biz_data, row.content_type):
             shown.biz_data = Raw(row.biz_data)
         else:
             shown.biz_data_base64 = b64encode(row.biz_data).decode()
     return shown
+
+
+def _members(row: TaskRow, last: AttemptRow | None, now_ms: float) -> dict[str, Any]:
+    """The members that both forms have."""
+    status = status_of(row, now_ms)
+    is_waiting = status == "pending"
+    return {
+        "task_id": row.task_id,
+        "biz_type": row.biz_type,
+        "biz_id": row.biz_id,
+        "status": status,
+        "start_time": format_time(row.start_time),
+        "create_time": format_time(row.create_time),
+        "life": row.life,
+        "revision": row.revision,
+        "attempts": row.attempts,
+        "failures": row.failures,
+        "waiting": _waiting(row, last, now_ms) if is_waiting else None,
+        "first_attempt_time": _time(row.first_attempt_time),
+        "next_attempt_time": _time(row.next_at or row.start_time) if is_waiting else None,
+        "finish_time": _time(row.finish_time),
+        "expire_time": _time(row.expire_at),
+        "http_status": row.http_status,
+        "last_error": row.last_error,
+        "content_type": row.content_type,
+        "callback": None if row.callback is None else _callback_out(row.callback),
+        "retry": None if row.retry is None else _RETRY.decode(row.retry),
+        "max_age": None if row.max_age is None else row.max_age / 1000,
+        "schedule_id": row.schedule_id,
+    }
 
 
 def differing(given: Submission, row: TaskRow) -> list[str]:
@@ -175,9 +193,8 @@ def _time(moment_ms: int | None) -> str | None:
     return None if moment_ms is None else format_time(moment_ms)
 
 
-def _waiting(row: TaskRow, attempts: Sequence[AttemptRow], now_ms: float) -> Waiting:
+def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float) -> Waiting:
     if row.next_at is not None and row.next_at > now_ms:
-        last = attempts[-1] if attempts else None
         ended_ms = row.create_time
         if last is not None and last.started_time is not None:
             ended_ms = last.started_time + (last.duration_ms or 0)

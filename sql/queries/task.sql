@@ -38,3 +38,21 @@ FROM (
     LIMIT 1000
 ) AS a
 ORDER BY a.attempt
+
+-- name: last_attempts
+-- The last attempt of each task that did not finish it.
+-- In:    task_ids uuid[]
+-- Out:   task_id, then the columns of attempts
+-- Cost:  one index descent a task
+-- Locks: none
+SELECT r.task_id, a.attempt, a.life, a.outcome, a.due_time, a.published_time, a.started_time,
+    a.duration_ms, a.config_version, a.http_status, a.error_class, a.error, a.response_excerpt,
+    a.remote_address, a.broker
+FROM unnest(CAST(:task_ids AS uuid[])) AS r(task_id)
+CROSS JOIN LATERAL (
+    SELECT l.*
+    FROM timer_attempt AS l
+    WHERE l.task_id = r.task_id
+    ORDER BY l.attempt DESC
+    LIMIT 1
+) AS a

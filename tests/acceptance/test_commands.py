@@ -46,6 +46,27 @@ def test_json_is_one_object(up: Up) -> None:
     assert [len(one.stdout.splitlines()) for one in (submitted, shown, told)] == [1, 1, 1]
 
 
+def test_list_goes_on_over_pages(up: Up) -> None:
+    for n in range(3):
+        wheel_timer(
+            *("submit", "--url", up.url, "--in", "2h", "--biz-id", f"list-{n}"),
+            *("--callback", "http://127.0.0.1:1/"),
+        )
+    of_them = ("list", "--url", up.url, "--biz-type", "default", "--prefix", "list-")
+    shown = wheel_timer(*of_them)
+    assert shown.returncode == 0, shown.stderr
+    assert [line.split()[2] for line in shown.stdout.splitlines()[1:]] == [
+        *("list-0", "list-1", "list-2")
+    ]
+    lines = wheel_timer(*of_them, "--json", "--limit", "2")
+    assert [json.loads(line)["biz_id"] for line in lines.stdout.splitlines()] == [
+        *("list-0", "list-1")
+    ]
+    assert "there are more" in lines.stderr
+    refused = wheel_timer("list", "--url", up.url, "--prefix", "list-")
+    assert (refused.returncode, "needs biz_type" in refused.stderr) == (3, True)
+
+
 async def test_wait_exits_1_where_the_task_failed(up: Up, endpoint: Endpoint) -> None:
     endpoint.answer = Answer(status=410)
     command = ("submit", "--url", up.url, "--in", "0", "--callback", endpoint.url, "--wait")

@@ -15,7 +15,7 @@ from wheel_timer.cli import main
 
 NOWHERE = "http://127.0.0.1:1"
 COMMANDS = (
-    *("up", "demo", "listen", "submit", "get", "explain", "audit", "config", "completion"),
+    *("up", "demo", "listen", "submit", "get", "explain", "list", "audit", "config", "completion"),
     *("migrate", "broker", "daemon"),
 )
 

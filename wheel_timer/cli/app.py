@@ -17,6 +17,7 @@ from wheel_timer.cli.demo import demo
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
 from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
+from wheel_timer.cli.listing import list_
 from wheel_timer.cli.output import print_failure
 from wheel_timer.cli.roles import broker, daemon, migrate
 from wheel_timer.cli.tasks import explain, get, submit
@@ -102,13 +103,15 @@ def completion(
 
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
-    "Tasks": (submit, get, explain),
+    "Tasks": (submit, get, explain, list_),
     "Look after it": (audit, config, completion),
     "One role alone": (migrate, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:
-        app.command(rich_help_panel=_panel)(_command)
+        # `list_` is `list`: a name of Python's own cannot be a function's here.
+        _name = _command.__name__.rstrip("_").replace("_", "-")
+        app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(keys, name="keys", rich_help_panel="Configure")
 
 

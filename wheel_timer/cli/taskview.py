@@ -36,9 +36,14 @@ def task_view(task: Mapping[str, Any], now: datetime) -> RenderableType:
     return Group(table, Text(), _attempts(log, now)) if log else table
 
 
+def styled_status(status: str) -> Text:
+    """A status in its colour."""
+    return Text(status, style=_STYLES.get(status, ""))
+
+
 def _cell(name: str, value: Any, now: datetime) -> Text:
     if name == "status":
-        return Text(value, style=_STYLES.get(value, ""))
+        return styled_status(value)
     if name.endswith("_time"):
         return _moment(value, now)
     if name == "waiting":

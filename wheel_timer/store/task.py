@@ -96,3 +96,9 @@ async def attempts(db: Database, task_id: UUID) -> list[AttemptRow]:
     """The attempts that did not finish this task, in their order; at most the last 1,000."""
     rows = await db.fetch("attempts", {"task_id": task_id})
     return [AttemptRow._make(row) for row in rows]
+
+
+async def last_attempts(db: Database, task_ids: Sequence[UUID]) -> dict[UUID, AttemptRow]:
+    """The last attempt of each task that did not finish it; a task without one is missing."""
+    rows = await db.fetch("last_attempts", {"task_ids": task_ids})
+    return {task_id: AttemptRow._make(row) for task_id, *row in rows}

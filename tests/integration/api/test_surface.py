@@ -48,12 +48,12 @@ async def test_a_request_id_that_is_not_sane_is_replaced(client: httpx.AsyncClie
 
 async def test_another_method_is_a_405_that_says_which_there_are(client: httpx.AsyncClient) -> None:
     for method, path, allowed in (
-        ("GET", "/v1/tasks", "POST"),
+        ("PUT", "/v1/tasks", "GET, HEAD, POST"),
         ("DELETE", "/v1/tasks/batch", "POST"),
         ("POST", "/v1/biz", "GET, HEAD"),
         ("POST", "/v1/biz/orders", "DELETE, GET, HEAD, PATCH, PUT"),
         ("PATCH", "/v1/tasks/01a1fca3-faf0-8000-9a6f-40ff88fb5aeb", "GET, HEAD"),
-        ("OPTIONS", "/v1/tasks", "POST"),
+        ("OPTIONS", "/v1/tasks", "GET, HEAD, POST"),
         ("POST", "/docs", "GET, HEAD"),
         ("POST", "/healthz", "GET, HEAD"),
     ):

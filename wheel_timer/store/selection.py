@@ -1,0 +1,254 @@
+"""
+Selection: the tasks that fit a filter, page by page. sql/migrations: 0008_selection.
+
+The filter decides the order, and with it the index that serves it:
+
+    biz_id, biz_id_prefix   by biz_id          timer_key
+    status failed           by finish_time     timer_dead
+    anything else           by start_time      the wheel itself, second by second
+
+A page looks at LOOKED_MAX rows at most. So it may be short, or empty, and still say where the next
+one goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from wheel_timer.database import Database
+from wheel_timer.store.filter import TIME_MS_MAX, TIME_MS_MIN, Filter, end_of_prefix
+from wheel_timer.store.task import TaskRow
+from wheel_timer.task import Status
+from wheel_timer.wheel import LAP_S, PARTITION_SLOTS, PARTITIONS, slot_of
+
+LOOKED_MAX: Final = 10_000
+# Of an index: each entry costs a descent into the wheel as well.
+ENTRIES_LOOKED_MAX: Final = 2_000
+# Rows that one statement looks at: a filter that fits few tasks takes several.
+LOOK_ROWS: Final = 2_000
+NIL: Final = UUID(int=0)
+
+
+class Key(NamedTuple):
+    """Where a page ended: (time_ms, task_id), or the biz_id. slot: of an order around the ring."""
+
+    time_ms: int = TIME_MS_MIN
+    task_id: UUID = NIL
+    biz_id: str = ""
+    slot: int = 0
+
+
+class Page(NamedTuple):
+    """Tasks in their order, without payloads; then the key to go on from, None at the end."""
+
+    rows: list[TaskRow]
+    key: Key | None
+
+
+_Entry = tuple[Key, UUID | None]
+_Read = Callable[[Key, int], Awaitable[list[_Entry]]]
+
+
+class _Piece(NamedTuple):
+    """Slots of one partition, and the start_times [from_ms, to_ms) that are meant of them."""
+
+    slot_lo: int
+    slot_hi: int
+    from_ms: int
+    to_ms: int
+
+
+class _Walk:
+    """The way of a selection over the wheel, a piece at a time."""
+
+    def __init__(self, filter_: Filter, *, in_time_order: bool) -> None:
+        self._from_ms = TIME_MS_MIN if filter_.start_from is None else filter_.start_from
+        self._to_ms = TIME_MS_MAX if filter_.start_to is None else filter_.start_to
+        # A range of several laps would come by each slot as often; around the ring it is once.
+        self._in_time_order = in_time_order or self._to_ms - self._from_ms < LAP_S * 1000
+
+    def piece_at(self, key: Key) -> _Piece | None:
+        """What lies behind a key, to the end of its partition; None at the end."""
+        if not self._in_time_order:
+            if key.slot >= LAP_S:
+                return None
+            return _Piece(key.slot, _last_of_partition(key.slot), self._from_ms, self._to_ms)
+        first_ms = max(self._from_ms, key.time_ms)
+        if first_ms >= self._to_ms:
+            return None
+        slot = slot_of(first_ms)
+        last_s = min((self._to_ms - 1) // 1000, first_ms // 1000 + _last_of_partition(slot) - slot)
+        from_ms = max(self._from_ms, first_ms // 1000 * 1000)
+        return _Piece(slot, slot_of(last_s * 1000), from_ms, min(self._to_ms, last_s * 1000 + 1000))
+
+    def behind(self, piece: _Piece) -> Key:
+        """The key of what follows a piece."""
+        return Key(piece.to_ms) if self._in_time_order else Key(slot=piece.slot_hi + 1)
+
+    def behind_slot(self, piece: _Piece, slot: int) -> Key:
+        """The key of what follows a slot of a piece."""
+        if not self._in_time_order:
+            return Key(slot=slot + 1)
+        return Key((piece.from_ms // 1000 + slot - piece.slot_lo + 1) * 1000)
+
+
+async def select_page(
+    db: Database,
+    filter_: Filter,
+    key: Key,
+    limit: int,
+    *,
+    now_ms: float,
+    shards: int,
+    in_time_order: bool = True,
+) -> Page:
+    """
+    At most `limit` tasks behind `key` (Key(): the first), in the order that the filter decides.
+
+    in_time_order: by start_time over any number of laps; else a range of a lap or more is walked
+    around the ring, each slot once. now_ms: the database's clock. Raises DatabaseUnavailable.
+    """
+    if filter_.biz_id is not None or filter_.biz_id_prefix is not None:
+        return await _by_index(filter_, limit, now_ms, key, db, _biz_ids(db, filter_))
+    if filter_.status == "failed":
+        return await _by_index(filter_, limit, now_ms, key, db, _deaths(db, filter_))
+    walk = _Walk(filter_, in_time_order=in_time_order)
+    return await _by_place(db, filter_, walk, key, limit, now_ms, shards)
+
+
+def _last_of_partition(slot: int) -> int:
+    return slot // PARTITION_SLOTS * PARTITION_SLOTS + PARTITION_SLOTS - 1
+
+
+async def _by_place(
+    db: Database, filter_: Filter, walk: _Walk, key: Key, limit: int, now_ms: float, shards: int
+) -> Page:
+    found: list[tuple[int, UUID]] = []
+    looked = pieces = 0
+    while (piece := walk.piece_at(key)) is not None:
+        if len(found) == limit or looked >= LOOKED_MAX or pieces == PARTITIONS:
+            break
+        *hits, mark = await db.fetch(
+            "select_by_place",
+            {
+                "slot_lo": piece.slot_lo,
+                "slot_hi": piece.slot_hi,
+                "from": piece.from_ms,
+                "to": piece.to_ms,
+                "key_time": key.time_ms,
+                "key_id": key.task_id,
+                "shards": shards,
+                "biz_type": filter_.biz_type,
+                "biz_types": filter_.like_patterns,
+                "status": filter_.stored_status,
+                "is_leased": filter_.is_leased,
+                "finish_from": filter_.finish_from,
+                "finish_to": filter_.finish_to,
+                "http_status": filter_.http_status,
+                "schedule_id": filter_.schedule_id,
+                "touched_to": filter_.touched_to,
+                "limit": limit - len(found),
+                "looked_max": min(LOOKED_MAX - looked, max(LOOK_ROWS, limit)),
+            },
+        )
+        found += [(start_time_ms, task_id) for task_id, start_time_ms, *_ in hits]
+        _, _, count, last_slot, last_ms, last_id, is_done = mark
+        looked += count
+        if is_done:
+            pieces += 1
+            key = walk.behind(piece)
+        elif last_ms is None:
+            key = walk.behind_slot(piece, last_slot)
+        else:
+            key = Key(last_ms, last_id, "", last_slot)
+    rows = await _rows_at(db, found)
+    return Page([row for row in rows if filter_.fits(row, now_ms)], key if piece else None)
+
+
+async def _by_index(
+    filter_: Filter, limit: int, now_ms: float, key: Key, db: Database, read: _Read
+) -> Page:
+    """The tasks that an index's entries name, in its order, as far as they fit."""
+    found: list[TaskRow] = []
+    looked = 0
+    while looked < ENTRIES_LOOKED_MAX:
+        ask = min(limit, ENTRIES_LOOKED_MAX - looked)
+        entries = await read(key, ask)
+        looked += len(entries)
+        rows = await rows_of(db, [task_id for _, task_id in entries if task_id is not None])
+        for key, task_id in entries:
+            row = None if task_id is None else rows.get(task_id)
+            if row is not None and filter_.fits(row, now_ms):
+                found.append(row)
+                if len(found) == limit:
+                    return Page(found, key)
+        if len(entries) < ask:
+            return Page(found, None)
+    return Page(found, key)
+
+
+def _deaths(db: Database, filter_: Filter) -> _Read:
+    async def read(key: Key, ask: int) -> list[_Entry]:
+        dead = await db.fetch(
+            "select_dead",
+            {
+                "biz_type": filter_.biz_type,
+                "from": TIME_MS_MIN if filter_.finish_from is None else filter_.finish_from,
+                "to": TIME_MS_MAX if filter_.finish_to is None else filter_.finish_to,
+                "key_time": key.time_ms,
+                "key_id": key.task_id,
+                "limit": ask,
+            },
+        )
+        # What can be told here needs no look at the wheel.
+        return [
+            (
+                Key(finish_ms, task_id),
+                task_id
+                if filter_.sees(biz_type) and filter_.http_status in (None, http_status)
+                else None,
+            )
+            for task_id, finish_ms, biz_type, http_status in dead
+        ]
+
+    return read
+
+
+def _biz_ids(db: Database, filter_: Filter) -> _Read:
+    exact, prefix = filter_.biz_id, filter_.biz_id_prefix or ""
+
+    async def read(key: Key, ask: int) -> list[_Entry]:
+        keys = await db.fetch(
+            "select_keys",
+            {
+                "biz_type": filter_.biz_type,
+                "first": prefix if exact is None else exact,
+                # Nothing lies between a text and itself with the smallest character behind it.
+                "end": end_of_prefix(prefix) if exact is None else exact + "\x01",
+                "after": key.biz_id,
+                "limit": ask,
+            },
+        )
+        return [(Key(biz_id=biz_id), task_id) for biz_id, task_id in keys]
+
+    return read
+
+
+async def rows_of(db: Database, task_ids: Sequence[UUID]) -> dict[UUID, TaskRow]:
+    """The tasks with these ids, wherever they are now, without payloads; one gone is missing."""
+    rows = [TaskRow._make(row) for row in await db.fetch("selected", {"task_ids": task_ids})]
+    return {row.task_id: row._replace(status=Status(row.status)) for row in rows}
+
+
+async def _rows_at(db: Database, places: Sequence[tuple[int, UUID]]) -> list[TaskRow]:
+    """The tasks that are at these places (start_time_ms, task_id) still, in the order given."""
+    found = await rows_of(db, [task_id for _, task_id in places]) if places else {}
+    rows = [found.get(task_id) for _, task_id in places]
+    # One that has moved meanwhile may lie on a page to come.
+    return [
+        row
+        for row, (start_time_ms, _) in zip(rows, places, strict=True)
+        if row is not None and row.start_time == start_time_ms
+    ]
