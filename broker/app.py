@@ -19,6 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from broker.api.app import build_app
 from broker.api.context import Context
+from broker.changer import Changer
 from broker.keys import Keys
 from broker.notifier import Notifier
 from broker.registry import Registry
@@ -64,6 +65,7 @@ class Broker:
         self._health = Health(self._ready)
         self._loops: list[asyncio.Task[None]] = []
         self._submitter: Submitter | None = None
+        self._changer: Changer | None = None
         self._notifier: Notifier | None = None
         self._event_center: EventCenter | None = None
 
@@ -109,6 +111,12 @@ class Broker:
             shards=settings.shards,
             lookahead_ms=round(settings.lookahead * 1000),
         )
+        self._changer = Changer(
+            db=self._api_db,
+            event_center=event_center,
+            clock=self._clock,
+            lookahead_ms=round(settings.lookahead * 1000),
+        )
         api = build_app(
             Context(
                 settings=settings,
@@ -118,6 +126,7 @@ class Broker:
                 registry=self._registry,
                 keys=self._keys,
                 submitter=self._submitter,
+                changer=self._changer,
                 health=self._health,
             )
         )
@@ -153,6 +162,8 @@ class Broker:
         await server.stop(self._drain_s(), stop.at_once)
         if self._submitter is not None:
             await self._submitter.stop()
+        if self._changer is not None:
+            await self._changer.stop()
 
     async def _stop_notifier(self, stop: Stop) -> None:
         """In-flight calls get DRAIN; a second signal ends that at once."""

@@ -372,7 +372,7 @@ BEGIN
                 duration = CASE WHEN c.to_time IS NULL THEN t.duration END,
                 published = CASE WHEN c.to_time IS NULL THEN t.published END,
                 biz_data = CASE WHEN c.given & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
-                content_type = CASE WHEN c.given & 1 <> 0 THEN c.content_type
+                content_type = CASE WHEN c.given & 32 <> 0 THEN c.content_type
                     ELSE t.content_type END,
                 callback = CASE WHEN c.given & 2 <> 0 THEN CAST(c.callback AS jsonb)
                     ELSE t.callback END,
@@ -1065,7 +1065,7 @@ BEGIN
                 CASE WHEN c.lives = 0 THEN t.last_error END,
                 t.biz_type, t.biz_id, t.schedule_id,
                 CASE WHEN c.sets & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
-                CASE WHEN c.sets & 1 <> 0 THEN c.content_type ELSE t.content_type END,
+                CASE WHEN c.sets & 32 <> 0 THEN c.content_type ELSE t.content_type END,
                 CASE WHEN c.sets & 2 <> 0 THEN CAST(c.callback AS jsonb) ELSE t.callback END,
                 CASE WHEN c.sets & 4 <> 0 THEN CAST(c.retry AS jsonb) ELSE t.retry END,
                 CASE WHEN c.sets & 8 <> 0 THEN c.max_age ELSE t.max_age END,

@@ -23,7 +23,19 @@ from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
-from broker.api import batch, biz, bizverbs, brake, history, keys, lists, pages, tasks, wheel
+from broker.api import (
+    batch,
+    biz,
+    bizverbs,
+    brake,
+    change,
+    history,
+    keys,
+    lists,
+    pages,
+    tasks,
+    wheel,
+)
 from broker.api.access import Access, Headers
 from broker.api.actor import Actor, actor_of
 from broker.api.actor import Scope as KeyScope
@@ -41,6 +53,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *tasks.OPERATIONS,
     *lists.OPERATIONS,
     *batch.OPERATIONS,
+    *change.OPERATIONS,
     *biz.OPERATIONS,
     *bizverbs.OPERATIONS,
     *history.OPERATIONS,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from broker.api.body import Bodies
+from broker.changer import Changer
 from broker.keys import Keys
 from broker.registry import Registry
 from broker.submitter import Submitter
@@ -26,6 +27,7 @@ class Context:
     registry: Registry
     keys: Keys
     submitter: Submitter
+    changer: Changer
     health: Health
     bodies: Bodies = field(init=False)
 

@@ -27,6 +27,8 @@ from wheel_timer.errors import FieldError, InvalidTask
 BIZ_ID_BYTES_MAX: Final = 256
 CONTENT_TYPE_CHARACTERS_MAX: Final = 255
 SPREAD_S_MAX: Final = 31_536_000  # one year
+NO_DATA: Final = "there is no biz_data that it could describe"
+CALLBACK_REFUSED: Final = "the biz_type {!r} does not allow it (allow_callback_override)"
 
 _TIME_EXAMPLES: Final = ["2027-01-15T09:00:00+08:00", 1800000000, 1800000000.25]
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
@@ -142,13 +144,13 @@ def read_task(
     PayloadTooLarge.
     """
     errors: list[FieldError] = []
-    start_time_ms, delay_ms = _moment(task, errors)
+    start_time_ms, delay_ms = read_moment(task, errors)
     biz_id = default_biz_id if task.biz_id is None else task.biz_id
     if biz_id is not None:
         _check_biz_id(biz_id, errors)
-    biz_data = _payload(task, body_bytes_max, errors)
+    biz_data = read_payload(task, body_bytes_max, errors)
     if task.content_type is not None:
-        _check_content_type(task, errors)
+        errors += check_content_type(task.content_type) or _check_described(task)
     callback = _callback(task, errors)
     retry = None
     if task.retry is not None:
@@ -204,7 +206,7 @@ def nesting_is_within(raw: bytes, depth_max: int) -> bool:
     return not brackets
 
 
-def _moment(task: TaskIn, errors: list[FieldError]) -> tuple[int | None, int]:
+def read_moment(task: TaskIn, errors: list[FieldError]) -> tuple[int | None, int]:
     """(start_time_ms or None, delay_ms)."""
     start = b"null" if task.start_time is UNSET else bytes(task.start_time)
     delay = b"null" if task.delay is UNSET else bytes(task.delay)
@@ -229,7 +231,8 @@ def _check_biz_id(biz_id: str, errors: list[FieldError]) -> None:
         errors.append(FieldError("no control characters", "#/biz_id"))
 
 
-def _payload(task: TaskIn, body_bytes_max: int, errors: list[FieldError]) -> bytes | None:
+def read_payload(task: TaskIn, body_bytes_max: int, errors: list[FieldError]) -> bytes | None:
+    """The bytes of biz_data or biz_data_base64. Raises PayloadTooLarge."""
     if task.biz_data is UNSET:
         if task.biz_data_base64 is None:
             return None
@@ -258,19 +261,30 @@ def _payload(task: TaskIn, body_bytes_max: int, errors: list[FieldError]) -> byt
     return data
 
 
-def _check_content_type(task: TaskIn, errors: list[FieldError]) -> None:
-    value = task.content_type or ""
+def check_content_type(value: str) -> list[FieldError]:
+    """What is wrong with the payload's content-type."""
     if len(value) > CONTENT_TYPE_CHARACTERS_MAX or not _CONTENT_TYPE.fullmatch(value):
-        errors.append(FieldError("not a media type such as text/plain", "#/content_type"))
-    elif task.biz_data is UNSET and task.biz_data_base64 is None:
-        errors.append(FieldError("there is no biz_data that it could describe", "#/content_type"))
+        return [FieldError("not a media type such as text/plain", "#/content_type")]
+    return []
+
+
+def _check_described(task: TaskIn) -> list[FieldError]:
+    has_data = task.biz_data is not UNSET or task.biz_data_base64 is not None
+    return [] if has_data else [FieldError(NO_DATA, "#/content_type")]
+
+
+def check_callback(callback: Callback) -> list[FieldError]:
+    """What is wrong with a task's own callback beyond its types."""
+    return [
+        *check_url(callback.url, "#/callback/url"),
+        *check_headers(callback.headers, "#/callback/headers"),
+    ]
 
 
 def _callback(task: TaskIn, errors: list[FieldError]) -> bytes | None:
     if task.callback is None:
         return None
-    errors += check_url(task.callback.url, "#/callback/url")
-    errors += check_headers(task.callback.headers, "#/callback/headers")
+    errors += check_callback(task.callback)
     return msgspec.json.encode(task.callback)
 
 
@@ -281,8 +295,7 @@ def _refusals(task: TaskIn, biz: BizType, moment_ms: int, now_ms: float) -> list
         detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
         refusals.append(FieldError(detail, "#/callback"))
     if task.callback is not None and not biz.allow_callback_override:
-        detail = f"the biz_type {biz.biz_type!r} does not allow it (allow_callback_override)"
-        refusals.append(FieldError(detail, "#/callback"))
+        refusals.append(FieldError(CALLBACK_REFUSED.format(biz.biz_type), "#/callback"))
     if biz.max_past is not None and moment_ms < now_ms - biz.max_past * 1000:
         detail = f"more than {biz.max_past:g} s in the past (max_past of the biz_type)"
         refusals.append(FieldError(detail, "#/start_time"))

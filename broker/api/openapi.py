@@ -36,7 +36,8 @@ class FieldProblem(Struct):
 class Problem(Struct):
     """
     RFC 9457. type: /problems/NAME, where it is explained. Some carry more members:
-    committed_lines (NDJSON), task_id and task_status (key-exists).
+    committed_lines (NDJSON), task_id and task_status (key-exists), task (task-delivering,
+    task-settled).
     """
 
     type: str

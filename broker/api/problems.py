@@ -73,6 +73,19 @@ KINDS: Final[dict[str, Kind]] = {
         "There is no such thing",
         "No task, biz_type or path by this name; or it was there and its retention has ended.",
     ),
+    "task-delivering": Kind(
+        409,
+        "The task is being delivered",
+        "A broker is calling it, or about to: from at most 20 ms before its moment on. `task` is "
+        "the task. Wait for the end of the attempt; `DELETE ...?stop=true` lets no other follow.",
+    ),
+    "task-settled": Kind(
+        409,
+        "The task is settled",
+        "It is finished, failed or cancelled, and the call is for one that is not. `task` is the "
+        "task. `POST .../replay` starts it again; `DELETE ...?discard=true` takes a failed one "
+        "out of the dead letters.",
+    ),
     "key-exists": Kind(
         409,
         "The biz_id is taken",

@@ -73,9 +73,9 @@ CREATE TYPE wheel_change AS (
     home         bigint,
     to_time      bigint,    -- where it goes; null where it is not put on the wheel anew
     due          bigint,    -- for a row that queues behind first attempts; null: published at once
-    sets         integer,   -- which of the columns below are given: 1, 2, 4, 8, 16
-    biz_data     bytea,     -- 1, with content_type
-    content_type text,
+    sets         integer,   -- which of the columns below are given, a bit each
+    biz_data     bytea,     -- 1
+    content_type text,      -- 32
     callback     text,      -- 2
     retry        text,      -- 4
     max_age      bigint,    -- 8
@@ -106,8 +106,8 @@ CREATE TYPE wheel_change AS (
 --      p_to_times     the new start_time; null: it stays (patch). Of no use to cancel, run, replay
 --      p_dues         null: what becomes due is published by the caller. Else it queues behind
 --                     first attempts, at this moment, and the due hand publishes it
---      p_sets         patch and replace: which columns are given (1 biz_data and content_type,
---                     2 callback, 4 retry, 8 max_age, 16 traceparent; null takes it away).
+--      p_sets         patch and replace: which columns are given (1 biz_data, 2 callback, 4 retry,
+--                     8 max_age, 16 traceparent, 32 content_type; null takes it away).
 --                     cancel: 1 stop what is being delivered, 2 discard what has failed
 --      p_actors       who, for timer_change; null: it is not recorded
 --      p_retention_ms how long a cancelled task is kept where its biz_type does not say
@@ -321,7 +321,7 @@ BEGIN
                 duration = CASE WHEN c.to_time IS NULL THEN t.duration END,
                 published = CASE WHEN c.to_time IS NULL THEN t.published END,
                 biz_data = CASE WHEN c.given & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
-                content_type = CASE WHEN c.given & 1 <> 0 THEN c.content_type
+                content_type = CASE WHEN c.given & 32 <> 0 THEN c.content_type
                     ELSE t.content_type END,
                 callback = CASE WHEN c.given & 2 <> 0 THEN CAST(c.callback AS jsonb)
                     ELSE t.callback END,
@@ -486,7 +486,7 @@ BEGIN
                 CASE WHEN c.lives = 0 THEN t.last_error END,
                 t.biz_type, t.biz_id, t.schedule_id,
                 CASE WHEN c.sets & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
-                CASE WHEN c.sets & 1 <> 0 THEN c.content_type ELSE t.content_type END,
+                CASE WHEN c.sets & 32 <> 0 THEN c.content_type ELSE t.content_type END,
                 CASE WHEN c.sets & 2 <> 0 THEN CAST(c.callback AS jsonb) ELSE t.callback END,
                 CASE WHEN c.sets & 4 <> 0 THEN CAST(c.retry AS jsonb) ELSE t.retry END,
                 CASE WHEN c.sets & 8 <> 0 THEN c.max_age ELSE t.max_age END,

@@ -52,6 +52,7 @@ class Change(msgspec.Struct, gc=False):
     discard: bool = False
     has_data: bool = False
     biz_data: bytes | None = None
+    has_content_type: bool = False
     content_type: str | None = None
     has_callback: bool = False
     callback: bytes | None = None
@@ -71,6 +72,7 @@ class Change(msgspec.Struct, gc=False):
             | self.has_retry << 2
             | self.has_max_age << 3
             | self.has_traceparent << 4
+            | self.has_content_type << 5
         )
 
 
@@ -84,9 +86,6 @@ class Changed(msgspec.Struct, gc=False):
     verdict: Verdict
     start_time_ms: int | None
     is_near: bool
-
-
-MISSING: Final = Changed("missing", None, False)
 
 
 async def change(

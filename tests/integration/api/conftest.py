@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from broker.api.app import build_app
 from broker.api.context import Context
+from broker.changer import Changer
 from broker.keys import Keys
 from broker.registry import Registry
 from broker.submitter import Submitter
@@ -51,6 +52,7 @@ async def context(
     keys = Keys(db, clock)
     await keys.load()
     submitter = Submitter(db=db, event_center=event_center, clock=clock)
+    changer = Changer(db=db, event_center=event_center, clock=clock)
 
     async def ready() -> tuple[bool, dict[str, Any]]:
         return True, {}
@@ -63,9 +65,11 @@ async def context(
         registry=registry,
         keys=keys,
         submitter=submitter,
+        changer=changer,
         health=Health(ready),
     )
     await submitter.stop()
+    await changer.stop()
 
 
 @pytest_asyncio.fixture
@@ -96,6 +100,7 @@ def client_of(
         registry=context.registry,
         keys=context.keys,
         submitter=context.submitter,
+        changer=context.changer,
         health=context.health,
     )
     transport = httpx.ASGITransport(app=build_app(own))

@@ -233,6 +233,7 @@ async def test_news_that_comes_in_the_middle_of_a_read_holds_for_all_of_it(
         registry=registry,
         keys=context.keys,
         submitter=context.submitter,
+        changer=context.changer,
         health=context.health,
     )
     reader = TaskReader(registered, request)

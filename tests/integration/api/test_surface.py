@@ -52,7 +52,7 @@ async def test_another_method_is_a_405_that_says_which_there_are(client: httpx.A
         ("DELETE", "/v1/tasks/batch", "POST"),
         ("POST", "/v1/biz", "GET, HEAD"),
         ("POST", "/v1/biz/orders", "DELETE, GET, HEAD, PATCH, PUT"),
-        ("PATCH", "/v1/tasks/01a1fca3-faf0-8000-9a6f-40ff88fb5aeb", "GET, HEAD"),
+        ("PUT", "/v1/tasks/01a1fca3-faf0-8000-9a6f-40ff88fb5aeb", "DELETE, GET, HEAD, PATCH"),
         ("OPTIONS", "/v1/tasks", "GET, HEAD, POST"),
         ("POST", "/docs", "GET, HEAD"),
         ("POST", "/healthz", "GET, HEAD"),
