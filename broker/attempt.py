@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from datetime import UTC, datetime
 from functools import lru_cache
-from typing import Final
+from typing import Final, Protocol
 from urllib.parse import quote
 
 import httpx
@@ -16,7 +16,7 @@ import httpx
 from broker.deadlines import Deadlines
 from broker.outcome import Answer, Policy
 from broker.terms import Target, Terms
-from broker.transport import AnswerBody, CallbackRequest, CallbackTransport, CallFailed, Field
+from broker.transport import AnswerBody, CallbackRequest, CallFailed, Field
 from wheel_timer.signing import sign
 from wheel_timer.task import Claim
 
@@ -29,8 +29,15 @@ DEFAULT_CONTENT_TYPE: Final = "application/json"
 _HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
 
 
+class Transport(Protocol):
+    """What an attempt needs of CallbackTransport."""
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        """Send, and return as soon as the answer's headers are there. Raises CallFailed."""
+
+
 async def attempt(
-    transport: CallbackTransport,
+    transport: Transport,
     deadlines: Deadlines,
     claim: Claim,
     terms: Terms,

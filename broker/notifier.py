@@ -25,7 +25,6 @@ from typing import Final
 
 from broker.caller import Caller
 from broker.claimer import Claimer
-from broker.guard import Guard
 from broker.lane import Lane
 from broker.outcome import Unstarted
 from broker.reader import Reader
@@ -35,7 +34,7 @@ from broker.settler import Settler
 from broker.takeover import TakeOver
 from broker.timekeeper import Timekeeper
 from broker.tokens import Tokens
-from broker.transport import CallbackTransport
+from broker.transport import open_transport
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
@@ -76,13 +75,7 @@ class Notifier:
         self._measuring: asyncio.Task[None] | None = None
         self._forgetting: asyncio.Task[None] | None = None
         self._report = Report()
-        self._transport = CallbackTransport(
-            Guard(
-                settings.callback_allow,
-                settings.callback_deny,
-                is_keyless=settings.admin_key is None,
-            )
-        )
+        self._transport = open_transport(settings)
         self._reader = Reader(
             event_center=event_center,
             lanes=lambda: list(self._lanes),

@@ -26,6 +26,7 @@ from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
 from broker.guard import Guard, dialled
+from wheel_timer.settings import Settings
 
 # Longer than most servers keep an idle connection: they close it first, and we see that.
 KEEPALIVE_S: Final = 60.0
@@ -177,6 +178,14 @@ class CallbackTransport(AiohttpTransport):
         )
         assert isinstance(response, _Response)
         return response
+
+
+def open_transport(settings: Settings) -> CallbackTransport:
+    """The transport of a process, under the address policy of its settings."""
+    guard = Guard(
+        settings.callback_allow, settings.callback_deny, is_keyless=settings.admin_key is None
+    )
+    return CallbackTransport(guard)
 
 
 @lru_cache(maxsize=4096)

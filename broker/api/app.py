@@ -33,6 +33,7 @@ from broker.api import (
     keys,
     lists,
     pages,
+    probing,
     tasks,
     wheel,
 )
@@ -57,6 +58,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *biz.OPERATIONS,
     *bizverbs.OPERATIONS,
     *history.OPERATIONS,
+    *probing.OPERATIONS,
     *wheel.OPERATIONS,
     *brake.OPERATIONS,
     *keys.OPERATIONS,

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from broker.api.body import Bodies
 from broker.changer import Changer
 from broker.keys import Keys
+from broker.probe import Prober
 from broker.registry import Registry
 from broker.submitter import Submitter
 from wheel_timer.clock import Clock
@@ -30,6 +31,8 @@ class Context:
     changer: Changer
     health: Health
     bodies: Bodies = field(init=False)
+    prober: Prober = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.settings.max_request))
+        object.__setattr__(self, "prober", Prober(self.settings, self.clock))
