@@ -20,6 +20,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from broker.api.app import build_app
 from broker.api.context import Context
 from broker.changer import Changer
+from broker.guard import Guard
 from broker.keys import Keys
 from broker.notifier import Notifier
 from broker.registry import Registry
@@ -57,7 +58,7 @@ class Broker:
         self._api_db = self._database("api")
         self._db = self._database("notifier")
         self._clock = Clock(self._db, jump_max_s=settings.clock_jump_max)
-        self._registry = Registry(self._api_db)
+        self._registry = Registry(self._api_db, Guard.of(settings).judge)
         self._clock.on_biz_version(self._registry.pulse)
         self._keys = Keys(self._api_db, self._clock)
         if role != "notifier":

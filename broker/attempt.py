@@ -97,7 +97,7 @@ def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> Cal
     keys = target.keys_at(now_ms)
     if keys:
         fields.append(("webhook-signature", sign(keys, webhook_id, timestamp_s, body)))
-    return CallbackRequest(target.method, target.url, fields, body)
+    return CallbackRequest(target.method, target.url, fields, body, target.within)
 
 
 async def _read(response: httpx.Response) -> Answer:

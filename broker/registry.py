@@ -14,7 +14,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 
-from wheel_timer.biz import BizType, BizTypeIn
+from wheel_timer.biz import BizType, BizTypeIn, merged
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store import biz as store
@@ -25,13 +25,20 @@ log = logging.getLogger(__name__)
 Listener = Callable[[Sequence[BizType]], None]
 DeletionListener = Callable[[Sequence[str]], None]
 BrakeListener = Callable[[Brake | None], None]
+# What a biz_type is to become, and what it was (None: it is new).
+Judge = Callable[[BizType, BizType | None], None]
 
 
 class Registry:
-    """Every biz_type by its name, and the brake. `load` before the first use."""
+    """
+    Every biz_type by its name, and the brake. `load` before the first use.
 
-    def __init__(self, db: Database) -> None:
+    judge: raises InvalidTask where this server will not have what a biz_type is to become.
+    """
+
+    def __init__(self, db: Database, judge: Judge = lambda _biz, _before: None) -> None:
         self._db = db
+        self._judge = judge
         self._by_name: dict[str, BizType] = {}
         self._version = 0
         self._seen = 0
@@ -93,14 +100,24 @@ class Registry:
         self, name: str, given: BizTypeIn, expected: int | None, *, actor: str = store.LOCAL
     ) -> store.Put:
         """Write a biz_type (see store.biz.put) and know it here at once."""
-        return await self._known(await store.put(self._db, name, given, expected, actor=actor))
+
+        def make(before: BizType | None) -> BizType:
+            return merged(name, given, before)
+
+        return await self.change(name, make, expected, actor=actor, action="biz.put")
 
     async def change(
         self, name: str, make: store.Make, expected: int | None, *, actor: str, action: str
     ) -> store.Put:
         """Change a biz_type (see store.biz.change) and know it here at once."""
+
+        def judged(before: BizType | None) -> BizType:
+            biz = make(before)
+            self._judge(biz, before)
+            return biz
+
         return await self._known(
-            await store.change(self._db, name, make, expected, actor=actor, action=action)
+            await store.change(self._db, name, judged, expected, actor=actor, action=action)
         )
 
     async def delete(self, name: str, expected: int | None, *, actor: str) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import httpx
 import msgspec
 
+from broker.guard import Allowed
 from broker.outcome import Policy
 from broker.transport import Field
 from wheel_timer.biz import BizType, RetryIn
@@ -36,7 +37,8 @@ class Target(NamedTuple):
     """
     Where one kind of callback goes, and how.
 
-    refusal: why it cannot be called as its configuration stands; None where it can be.
+    within: the networks that it may reach, where they are named. refusal: why it cannot be called
+    as its configuration stands; None where it can be.
     """
 
     method: str
@@ -45,6 +47,7 @@ class Target(NamedTuple):
     keys: tuple[Key, ...]
     timeout_ms: int
     refusal: str | None
+    within: Allowed
 
     def keys_at(self, now_ms: float) -> list[bytes]:
         """
@@ -128,6 +131,7 @@ class TermsOf:
             self._keys,
             timeout_ms,
             refusal,
+            biz.callback_allow,
         )
 
 

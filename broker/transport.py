@@ -6,7 +6,7 @@ half of its time on what a callback does not need: measured at 64 in flight, 107
 72 us with `handle_async_request` written for callbacks, 54 us for bare aiohttp. A CallbackRequest
 saves most of the rest: it makes httpx's own form of its headers only for those who ask.
 
-No redirects, no decompression, no cookies, no proxy from the environment; header lines of at most
+No redirects, no decompression, no cookies, no proxy but CALLBACK_PROXY; header lines of at most
 8 KiB and 128 of them (aiohttp's parser). Deadlines are the caller's: `asyncio.timeout` around it.
 """
 
@@ -21,11 +21,13 @@ from typing import Any, Final, Self
 
 import aiohttp
 import httpx
+from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
-from broker.guard import Guard, dialled
+from broker.guard import Allowed, Dialling, Guard, dialling
+from broker.outward import DIRECT, Outward, outward_of
 from wheel_timer.settings import Settings
 
 # Longer than most servers keep an idle connection: they close it first, and we see that.
@@ -52,16 +54,26 @@ class CallFailed(httpx.TransportError):
 
 
 class CallbackRequest(httpx.Request):
-    """A request whose parts lie ready as aiohttp takes them. fields: its headers, in order."""
+    """
+    A request whose parts lie ready as aiohttp takes them.
+
+    fields: its headers, in order. within: the networks that it may reach, where they are named.
+    """
 
     def __init__(
-        self, method: str, url: httpx.URL, fields: Sequence[Field], content: bytes
+        self,
+        method: str,
+        url: httpx.URL,
+        fields: Sequence[Field],
+        content: bytes,
+        within: Allowed = (),
     ) -> None:
         self.method = method
         self.url = url
         self.extensions = {}
         self.fields = fields
         self.body = content
+        self.within = within
 
     def __getattr__(self, name: str) -> Any:
         # Looked for only where it is missing: what httpx.Request would have made at once.
@@ -80,6 +92,18 @@ class _Response(aiohttp.ClientResponse):
         self.wire = connection.transport
         await super().start(connection)
         return self
+
+
+class _Request(aiohttp.ClientRequest):
+    """Takes no connection over that was dialled under another callback_allow."""
+
+    @property
+    def connection_key(self) -> ConnectionKey:
+        key = super().connection_key
+        attempt = dialling.get()
+        if attempt is None or not attempt.within:
+            return key
+        return key._replace(proxy_headers_hash=hash((key.proxy_headers_hash, attempt.within)))
 
 
 class AnswerBody(httpx.AsyncByteStream):
@@ -114,12 +138,14 @@ class CallbackTransport(AiohttpTransport):
     """
     Connections to all receivers, kept alive, each dialled under the address guard.
 
-    Concurrency is bounded by the lanes, not here. Close it with `aclose`.
+    Concurrency is bounded by the lanes, not here. tls, proxy: see broker/outward.py. Close it with
+    `aclose`.
     """
 
-    def __init__(self, guard: Guard) -> None:
+    def __init__(self, guard: Guard, outward: Outward = DIRECT) -> None:
         super().__init__(client=self._open)
         self._guard = guard
+        self._outward = outward
         self._session: aiohttp.ClientSession | None = None
 
     def _open(self) -> aiohttp.ClientSession:
@@ -127,13 +153,14 @@ class CallbackTransport(AiohttpTransport):
             limit=0,
             keepalive_timeout=KEEPALIVE_S,
             ttl_dns_cache=DNS_CACHE_S,
-            ssl=self.ssl_context,
+            ssl=self._outward.tls or self.ssl_context,
             socket_factory=self._guard.socket_for,
         )
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),
             timeout=aiohttp.ClientTimeout(total=None),
+            request_class=_Request,
             response_class=_Response,
             skip_auto_headers=_NOT_ADDED,
             read_bufsize=READ_BUFFER_BYTES,
@@ -150,31 +177,38 @@ class CallbackTransport(AiohttpTransport):
         receiver that keeps its promise to take a webhook-id once loses nothing by it.
         Raises CallFailed.
         """
-        addresses: list[str] = []
-        dialled.set(addresses)
+        assert isinstance(request, CallbackRequest)
+        if self._outward.proxy is not None:
+            refusal = self._guard.refusal_of_host(request.url.host, request.within)
+            if refusal is not None:
+                raise CallFailed("refused", refusal, None)
+        attempt = Dialling(request.within)
+        dialling.set(attempt)
         try:
             try:
                 response = await self._send(request)
             except _STALE as error:
-                if addresses or isinstance(error, aiohttp.ClientConnectorError):
+                if attempt.addresses or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 response = await self._send(request)
         except (aiohttp.ClientError, OSError, ValueError) as error:
-            raise _failure(error, addresses[-1] if addresses else None) from error
+            address = attempt.addresses[-1] if attempt.addresses else None
+            raise _failure(error, address) from error
         return httpx.Response(
             response.status, headers=response.raw_headers, stream=AnswerBody(response)
         )
 
-    async def _send(self, request: httpx.Request) -> _Response:
+    async def _send(self, request: CallbackRequest) -> _Response:
         if self._session is None:
             self._session = self.client = self.get_client()
-        assert isinstance(request, CallbackRequest)
         response = await self._session.request(
             request.method,
             _wire_url(request.url),
             headers=request.fields,
             data=request.body or None,
             allow_redirects=False,
+            proxy=self._outward.proxy,
+            proxy_auth=self._outward.proxy_auth,
         )
         assert isinstance(response, _Response)
         return response
@@ -182,10 +216,7 @@ class CallbackTransport(AiohttpTransport):
 
 def open_transport(settings: Settings) -> CallbackTransport:
     """The transport of a process, under the address policy of its settings."""
-    guard = Guard(
-        settings.callback_allow, settings.callback_deny, is_keyless=settings.admin_key is None
-    )
-    return CallbackTransport(guard)
+    return CallbackTransport(Guard.of(settings), outward_of(settings))
 
 
 @lru_cache(maxsize=4096)
@@ -198,6 +229,10 @@ def _failure(error: Exception, address: str | None) -> CallFailed:
     """What went wrong, in few words that carry nothing of the request."""
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return CallFailed("dns", f"{error.host}: {_said(error.os_error)}", None)
+    if isinstance(error, aiohttp.ClientProxyConnectionError):
+        return CallFailed("connect", f"CALLBACK_PROXY: {_said(error.os_error)}", address)
+    if isinstance(error, aiohttp.ClientHttpProxyError):
+        return CallFailed("connect", f"CALLBACK_PROXY answered {error.status}", address)
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         reason = getattr(error.certificate_error, "verify_message", "not accepted")
         return CallFailed("tls", f"certificate: {reason}", address)

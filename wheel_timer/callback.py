@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from ipaddress import IPv4Address
 from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
@@ -23,6 +24,7 @@ TIMEOUT_S_MIN: Final = 0.1
 TIMEOUT_S_MAX: Final = 600.0
 
 _URL_CHARACTERS: Final = re.compile(r"[!-\[\]-~]+", re.ASCII)  # visible ASCII but the backslash
+_LAST_LABEL_NUMERIC: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?", re.IGNORECASE)
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 _HEADER_VALUE: Final = re.compile(r"[\t -~]*", re.ASCII)
 _HOP_BY_HOP: Final = frozenset(
@@ -100,6 +102,11 @@ def check_url(url: str, pointer: str) -> list[FieldError]:
         return [FieldError(detail, pointer)]
     if not parts.hostname or port == 0:
         return [FieldError("not a URL with a host", pointer)]
+    if "%" in parts.hostname:
+        return [FieldError("no zone and no percent-encoding in a host", pointer)]
+    if looks_numeric(parts.hostname) and not _is_address(parts.hostname):
+        detail = "an IPv4 address is four decimal numbers: 192.0.2.1"
+        return [FieldError(detail, pointer)]
     if parts.fragment:
         return [FieldError("a fragment (#...) is never sent; leave it out", pointer)]
     # Only who checks a URL needs the parser of what will call it, which is stricter than urlsplit:
@@ -111,6 +118,19 @@ def check_url(url: str, pointer: str) -> list[FieldError]:
     except httpx.InvalidURL as error:
         return [FieldError(f"not a URL: {error}", pointer)]
     return []
+
+
+def looks_numeric(host: str) -> bool:
+    """Whether a host is, to some, an IPv4 address: 2130706433, 0x7f.1, 0177.0.0.1, 1.2.3.4."""
+    return _LAST_LABEL_NUMERIC.fullmatch(host) is not None
+
+
+def _is_address(host: str) -> bool:
+    try:
+        IPv4Address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def check_headers(headers: Mapping[str, str], pointer: str) -> list[FieldError]:

@@ -26,7 +26,9 @@ from wheel_timer.secrets import MASK, mask_secrets
 
 PREFIX: Final = "WHEEL_TIMER_"
 SECRETS: Final = frozenset({"ADMIN_KEY", "KEY"})
-SECRET_URLS: Final = frozenset({"DATABASE_URL", "DATABASE_DIRECT_URL", "REDIS_URL"})
+SECRET_URLS: Final = frozenset(
+    {"DATABASE_URL", "DATABASE_DIRECT_URL", "REDIS_URL", "CALLBACK_PROXY"}
+)
 
 # Kubernetes sets these for each service; of one named wheel-timer they begin like ours.
 _KUBERNETES: Final = re.compile(r"(_SERVICE_HOST|_PORT)$|_PORT_")
@@ -37,6 +39,7 @@ _SCHEMES: Final = {
     "DATABASE_DIRECT_URL": ("postgresql", "postgres", "postgresql+psycopg"),
     "REDIS_URL": ("redis", "rediss", "unix"),
     "URL": ("http", "https"),
+    "CALLBACK_PROXY": ("http", "https"),
 }
 _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "DATABASE_POOL_SIZE": (2, 1_000),
@@ -74,6 +77,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     drain_delay: float
     callback_allow: tuple[str, ...]
     callback_deny: tuple[str, ...]
+    callback_ca_file: str = ""
+    callback_client_cert: str = ""
+    callback_proxy: str = ""
+    trusted_proxies: tuple[str, ...]
     metrics_biz_types: int
     log_level: Literal["debug", "info", "warning", "error"]
     log_format: Literal["text", "json"]
@@ -244,6 +251,7 @@ def _check(settings: Settings) -> None:
     for name, ranges in (
         ("CALLBACK_ALLOW", settings.callback_allow),
         ("CALLBACK_DENY", settings.callback_deny),
+        ("TRUSTED_PROXIES", settings.trusted_proxies),
     ):
         for text in ranges:
             try:

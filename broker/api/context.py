@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from broker.api.body import Bodies
 from broker.changer import Changer
+from broker.guard import Guard
 from broker.keys import Keys
 from broker.probe import Prober
 from broker.registry import Registry
@@ -32,7 +33,9 @@ class Context:
     health: Health
     bodies: Bodies = field(init=False)
     prober: Prober = field(init=False)
+    guard: Guard = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.settings.max_request))
         object.__setattr__(self, "prober", Prober(self.settings, self.clock))
+        object.__setattr__(self, "guard", Guard.of(self.settings))

@@ -45,6 +45,7 @@ class TaskReader:
         self._traceparent = valid_traceparent(request.headers.get("traceparent"))
         self._biz_id = biz_id
         self._actor = actor_of(request)
+        self._guard = context.guard
 
     async def read(self, raws: Sequence[bytes | Raw]) -> list[Read]:
         """The submission of each task, or what is wrong with it. Raises DatabaseUnavailable."""
@@ -73,7 +74,7 @@ class TaskReader:
             if biz is None:
                 check_biz_type(task.biz_type)
                 return BizTypeUnknown(task.biz_type)
-            return read_task(
+            submission = read_task(
                 task,
                 biz,
                 now_ms=self._clock.now_ms(),
@@ -81,5 +82,11 @@ class TaskReader:
                 default_biz_id=self._biz_id,
                 traceparent=self._traceparent,
             )
+            if task.callback is not None:
+                url = task.callback.url
+                errors = self._guard.check(url, biz.callback_allow, "#/callback/url")
+                if errors:
+                    return RefusedByBizType(errors)
+            return submission
         except (WheelTimerError, Refused) as error:
             return error

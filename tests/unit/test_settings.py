@@ -126,6 +126,7 @@ def test_secrets_are_masked_wherever_settings_are_shown() -> None:
         "WHEEL_TIMER_DATABASE_URL": "postgresql://user:hush@db/timers",
         "WHEEL_TIMER_DATABASE_DIRECT_URL": "postgresql://db/timers?user=u&password=hush",
         "WHEEL_TIMER_REDIS_URL": "redis://:hush@cache/0",
+        "WHEEL_TIMER_CALLBACK_PROXY": "http://user:hush@proxy:3128",
     }
     settings = Settings.load({}, None, environ)
     assert {name.removeprefix("WHEEL_TIMER_") for name in environ} == SECRETS | SECRET_URLS
