@@ -23,6 +23,7 @@ from broker.outcome import (
     Unstarted,
     before_call,
     decide,
+    is_at_work,
 )
 from broker.report import Report
 from broker.settler import Settler
@@ -38,7 +39,10 @@ NO_ANSWER = Answer(None)
 
 
 class Caller:
-    """slot_free: called with a lane when a slot of it has come free."""
+    """
+    slot_free: called with a lane when a slot of it has come free. answered: with a lane, whether
+    its endpoint showed that it works (None: it said 429), and when the call began and ended.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,7 @@ class Caller:
         report: Report,
         broker_name: str,
         slot_free: Callable[[Lane], None],
+        answered: Callable[[Lane, bool | None, float, float], None],
     ) -> None:
         self._transport = transport
         self._clock = clock
@@ -56,6 +61,7 @@ class Caller:
         self._report = report
         self._broker_name = broker_name
         self._slot_free = slot_free
+        self._answered = answered
         self._deadlines = Deadlines()
         self._attempts: set[asyncio.Task[None] | None] = set()
 
@@ -104,6 +110,8 @@ class Caller:
         ended_ms = self._clock.now_ms()
         outcome = decide(answer, claim, terms.policy, ended_ms)
         self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
+        if answer.error_class != "lost":
+            self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)
         self._slot_free(lane)
         self._attempts.discard(asyncio.current_task())
 

@@ -16,9 +16,10 @@ Pure bookkeeping, no I/O; the timekeeper drives it.
 from __future__ import annotations
 
 import heapq
+import zlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Final
+from typing import Final, NamedTuple
 
 from broker.gate import Gate
 from broker.outcome import SETTLE_MS
@@ -52,14 +53,38 @@ TOKENS_AHEAD_S: Final = 0.01
 _order = count()
 
 
+class Share(NamedTuple):
+    """
+    This broker among those alive: the `rank`-th of `brokers` (0 first).
+
+    is_settled: whether all of them know of each other by now. Until then a lane's slots may become
+    fewer, never more: what one gains, another has to have given up before.
+    """
+
+    brokers: int
+    rank: int
+    is_settled: bool
+
+    def of(self, calls: int, biz_type: str) -> int:
+        """This broker's part of so many calls; over all ranks they add up to just that many."""
+        each, rest = divmod(calls, self.brokers)
+        # Each lane begins to count elsewhere, so that what is left over goes to all in turn.
+        place = (self.rank + zlib.crc32(biz_type.encode())) % self.brokers
+        return each + (1 if place < rest else 0)
+
+
+ALONE: Final = Share(1, 0, True)
+
+
 class Lane:
     """The references of one biz_type. slots: callbacks that may be in flight here at once."""
 
-    def __init__(self, biz: BizType, brokers: int) -> None:
+    def __init__(self, biz: BizType, share: Share = ALONE, *, is_braked: bool = False) -> None:
         self.biz_type = biz.biz_type
-        self.gate = Gate(biz)
+        self.gate = Gate(biz, is_braked=is_braked)
         self.terms = TermsOf(biz)
-        self.share(brokers)
+        self.slots = 0
+        self.share(share)
         self.claiming = 0
         self.in_flight = 0
         self.is_touched = False  # the timekeeper's marks: in its list of lanes to look at,
@@ -74,15 +99,16 @@ class Lane:
         self._started = 0
         self._window_began_s = 0.0
 
-    def configure(self, biz: BizType, brokers: int) -> None:
-        """Work by this configuration from now on; brokers: how many share max_concurrency."""
+    def configure(self, biz: BizType, share: Share) -> None:
+        """Work by this configuration from now on."""
         self.terms = TermsOf(biz)
         self.gate.configure(biz)
-        self.share(brokers)
+        self.share(share)
 
-    def share(self, brokers: int) -> None:
-        """Be one of so many brokers."""
-        self.slots = max(1, self.terms.biz.max_concurrency // max(1, brokers))
+    def share(self, share: Share) -> None:
+        """Use this part of max_concurrency."""
+        slots = share.of(self.terms.biz.max_concurrency, self.biz_type)
+        self.slots = slots if share.is_settled else min(self.slots, slots)
 
     @property
     def depth(self) -> int:
@@ -95,7 +121,12 @@ class Lane:
         return not (self._held or self.depth or self.in_flight)
 
     def has_room(self, now_ms: float) -> bool:
-        """Whether more may be read; once full, only after half was worked off."""
+        """
+        Whether more may be read; once full, only after half was worked off. Without a slot another
+        broker reads.
+        """
+        if not self.slots:
+            return False
         waiting = self._waiting
         limit = READ_AHEAD
         if waiting and waiting[0][0] > now_ms + CLAIM_REACH_MS:
@@ -124,22 +155,30 @@ class Lane:
         """Whether something is due that there is room for, and a claim is worth its price."""
         if not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
             return False
-        if self.gate.is_narrow and not self.gate.allowed(now_ms):
+        slots, ahead = self._bounds(now_ms)
+        if not slots or (self.gate.is_narrow and self.gate.allowed(now_ms) < 1):
             return False
         taken = self.in_flight + self.claiming + len(self._claimed)
-        if taken < self.slots:
-            return True
-        ahead = self._ahead()
-        return self.slots + ahead - taken > ahead // 2
+        return taken < slots or slots + ahead - taken > ahead // 2
+
+    def _bounds(self, now_ms: float) -> tuple[int, int]:
+        """(slots that may be used, claims that may lie ready beyond them)."""
+        ahead = min(CLAIMED_AHEAD_MAX, int(self._pace * CLAIMED_AHEAD_S))
+        gate = self.gate
+        if not gate.is_narrow:
+            return self.slots, ahead
+        slots = gate.slots(self.slots, now_ms)
+        is_exact = gate.shape is not None and gate.shape.per_s < EXACT_PER_S
+        return slots, 0 if is_exact or slots < self.slots else ahead
 
     def missing_tokens(self, now_ms: float) -> int:
         """How many tokens the gate is short of for what is due and has room."""
         shape = self.gate.shape
         if shape is None or not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
             return 0
-        taken = self.in_flight + self.claiming + len(self._claimed)
-        room = self.slots + self._ahead() - taken
-        if room <= 0:
+        slots, ahead = self._bounds(now_ms)
+        room = slots + ahead - self.in_flight - self.claiming - len(self._claimed)
+        if not slots or room <= 0:
             return 0
         room += int(shape.per_s * TOKENS_AHEAD_S)
         return self.gate.missing(self._due(room, now_ms + CLAIM_REACH_MS), now_ms)
@@ -156,8 +195,9 @@ class Lane:
 
     def take(self, now_ms: float, limit: int) -> list[Ref]:
         """Take what is to be claimed now, at most `limit`; it counts as claiming."""
+        slots, ahead = self._bounds(now_ms)
         taken = self.in_flight + self.claiming + len(self._claimed)
-        limit = min(limit, self.slots + self._ahead() - taken)
+        limit = min(limit, slots + ahead - taken)
         if self.gate.is_narrow:
             limit = min(limit, self.gate.allowed(now_ms))
         reach_ms = now_ms + CLAIM_REACH_MS
@@ -179,7 +219,9 @@ class Lane:
             self._stale_ms = now_ms + HOLD_MS
 
     def stale(self, now_ms: float) -> list[tuple[Claim, Ref]]:
-        """Take the claims that found no slot while they were worth a call."""
+        """Take the claims that found no slot while they were worth a call; of a held lane all."""
+        if self._claimed and self.gate.hold(now_ms) is not None:
+            return self.give_up_claimed()
         if self._stale_ms is None or now_ms < self._stale_ms:
             return []
         stale = [(claim, ref) for *_, claim, ref, until_ms in self._claimed if until_ms <= now_ms]
@@ -191,7 +233,8 @@ class Lane:
     def startable(self, now_ms: float, now_s: float) -> Iterator[tuple[Claim, Ref]]:
         """Take the claims whose moment has come, while slots are free; they count as in flight."""
         claimed = self._claimed
-        while claimed and self.in_flight < self.slots and claimed[0][0] <= now_ms:
+        slots = self.slots if not self.gate.is_narrow else self.gate.slots(self.slots, now_ms)
+        while claimed and self.in_flight < slots and claimed[0][0] <= now_ms:
             _, _, claim, ref, _ = heapq.heappop(claimed)
             self.in_flight += 1
             self._started += 1
@@ -214,25 +257,29 @@ class Lane:
         if self._waiting:
             claim_ms = self._waiting[0][0] - CLAIM_AHEAD_MS
             if claim_ms <= now_ms:
-                claim_ms = None
+                claim_ms = self.gate.next_ms(now_ms) if self.gate.is_narrow else None
         if start_ms is None or claim_ms is None:
             return claim_ms if start_ms is None else start_ms
         return min(start_ms, claim_ms)
 
-    def give_up_waiting(self) -> list[Ref]:
-        """Everything that is not claimed, when the broker stops."""
-        refs = [ref for _, _, ref in self._waiting]
-        self._waiting.clear()
-        return refs
+    def give_up_waiting(self, limit: int | None = None, keep: int = 0) -> list[Ref]:
+        """What is not claimed, but for the first `keep`; at most `limit`, the last ones."""
+        if limit is None and not keep:
+            refs = [ref for _, _, ref in self._waiting]
+            self._waiting.clear()
+            return refs
+        waiting = sorted(self._waiting)
+        first = max(keep, 0 if limit is None else len(waiting) - limit)
+        self._waiting = waiting[:first]
+        return [ref for _, _, ref in waiting[first:]]
+
+    def answered(self, is_good: bool | None, started_ms: float, now_ms: float) -> None:
+        """A call has ended: see Gate.answered."""
+        self.gate.answered(is_good, self._pace, started_ms, now_ms)
 
     def give_up_claimed(self) -> list[tuple[Claim, Ref]]:
-        """Every claim that was not started, when the broker stops."""
+        """Every claim that was not started."""
         claims = [(claim, ref) for _, _, claim, ref, _ in self._claimed]
         self._claimed.clear()
         self._stale_ms = None
         return claims
-
-    def _ahead(self) -> int:
-        if self.gate.shape is not None and self.gate.shape.per_s < EXACT_PER_S:
-            return 0
-        return min(CLAIMED_AHEAD_MAX, int(self._pace * CLAIMED_AHEAD_S))

@@ -8,6 +8,7 @@ The way of a reference through a broker: read -> claim -> attempt -> settle -> a
     claimer     the right to one attempt, in batches       broker/claimer.py
     caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
     settler     results to Postgres, then entries away     broker/settler.py
+    holding     what becomes of a held lane's references   broker/holding.py
     takeover    heartbeat, and what dead brokers held      broker/takeover.py
 
 What goes wrong where: a claim whose reply is lost comes back when its lease ends; a broker that
@@ -25,7 +26,8 @@ from typing import Final
 
 from broker.caller import Caller
 from broker.claimer import Claimer
-from broker.lane import Lane
+from broker.holding import Holding
+from broker.lane import Lane, Share
 from broker.outcome import Unstarted
 from broker.reader import Reader
 from broker.registry import Registry
@@ -41,6 +43,7 @@ from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.settings import Settings
+from wheel_timer.store.biz import Brake
 from wheel_timer.task import Ref
 
 # Published so far ahead of our clock: the database's was set, and ours does not know it yet. More
@@ -69,7 +72,8 @@ class Notifier:
         self._event_center = event_center
         self._clock = clock
         self._registry = registry
-        self._brokers = 1
+        # Without a slot until the first heartbeat has told how many share them.
+        self._share = Share(1, 0, False)
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._measuring: asyncio.Task[None] | None = None
@@ -87,8 +91,9 @@ class Notifier:
         self.takeover = TakeOver(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
+            lanes_with_slots=lambda: [name for name, lane in self._lanes.items() if lane.slots],
             deliver=self._deliver,
-            brokers_alive=self._share,
+            shared=self._take_share,
         )
         self._settler = Settler(
             db=db,
@@ -111,12 +116,21 @@ class Notifier:
             report=self._report,
             broker_name=broker_name,
             slot_free=self._slot_free,
+            answered=self._answered,
+        )
+        self._holding = Holding(
+            db=db,
+            clock=clock,
+            shards=settings.shards,
+            lanes=lambda: self._lanes,
+            acknowledge=self._settler.acknowledge,
+            emptied=self._see_room,
         )
         self._tokens = Tokens(
             event_center=event_center,
             clock=clock,
             granted=lambda lane: self._timekeeper.touch(lane),
-            brokers=lambda: self._brokers,
+            brokers=lambda: self._share.brokers,
         )
         self._timekeeper = Timekeeper(
             clock=clock,
@@ -133,9 +147,11 @@ class Notifier:
         self._configure([biz for biz in known if biz is not None])
         self._registry.on_change(self._configure)
         self._registry.on_delete(self._forget)
+        self._registry.on_brake(self._brake)
         self._loops = [
             asyncio.create_task(self.takeover.run(), name="takeover"),
             asyncio.create_task(self._reader.run(), name="reader"),
+            asyncio.create_task(self._holding.run(), name="holding"),
         ]
 
     def ready(self) -> bool:
@@ -153,19 +169,20 @@ class Notifier:
         """
         self._timekeeper.stop()
         await self._tokens.stop()
+        await self._holding.stop()
         self.takeover.leave()
         self._reader.stop()
         await self._claimer.drain()
         for lane in self._lanes.values():
             for claim, ref in lane.give_up_claimed():
                 self._caller.settle(lane, claim, ref, Unstarted())
-        await self._hand_back()
+        await self._hand_back_all()
         await self._caller.drain(drain_s)
         await self._settle_all(max(drain_s, SETTLE_S_MIN))
         self.takeover.stop()
         await asyncio.gather(*self._loops)
         # The read that was under way may have brought some more.
-        await self._hand_back()
+        await self._hand_back_all()
         await self._leave()
         self._report.state(self._lanes.values())
         await self._transport.aclose()
@@ -174,12 +191,43 @@ class Notifier:
         for biz in changed:
             lane = self._lanes.get(biz.biz_type)
             if lane is None:
-                lane = self._lanes[biz.biz_type] = Lane(biz, self._brokers)
+                is_braked = self._registry.brake is not None
+                lane = self._lanes[biz.biz_type] = Lane(biz, self._share, is_braked=is_braked)
             else:
-                lane.configure(biz, self._brokers)
-                self._timekeeper.touch(lane)
+                lane.configure(biz, self._share)
+                self._reconsider(lane)
             self._tokens.open(lane)
+        self._holding.look()
         self._reader.wake()
+
+    def _brake(self, brake: Brake | None) -> None:
+        """Nothing new is called, from this turn of the loop on; or it is again."""
+        for lane in self._lanes.values():
+            lane.gate.brake(brake is not None)
+            self._reconsider(lane)
+        self._holding.look()
+
+    def _reconsider(self, lane: Lane) -> None:
+        """What holds a lane may have changed."""
+        self._timekeeper.touch(lane)
+        if lane.gate.hold(self._clock.now_ms()) is not None:
+            self._holding.empty(lane)
+
+    def _answered(self, lane: Lane, is_good: bool | None, started_ms: float, now_ms: float) -> None:
+        """A call has ended: the breaker of its lane may open or close by it."""
+        breaker = lane.gate.breaker
+        until_ms = breaker.until_ms
+        lane.answered(is_good, started_ms, now_ms)
+        if breaker.until_ms == until_ms:
+            return
+        if breaker.until_ms is None:
+            logger.info("%s: its endpoint works again, the breaker has closed", lane.biz_type)
+            self._holding.fill(lane, with_retries=True)
+        else:
+            open_s = (breaker.until_ms - now_ms) / 1000
+            logger.info("%s: the breaker is open for %g s", lane.biz_type, open_s)
+            asyncio.get_running_loop().call_later(open_s, self._holding.fill, lane)
+        self._reconsider(lane)
 
     def _forget(self, names: Sequence[str]) -> None:
         """These biz_types are gone: nothing more of them is started, their lanes are removed."""
@@ -199,19 +247,34 @@ class Notifier:
             # A lane that nobody reads: some bytes, until the biz_type is there again.
             logger.warning("the lanes of deleted biz_types stay: %s", error)
 
-    def _share(self, brokers: int) -> None:
-        if brokers != self._brokers:
-            self._brokers = brokers
+    def _take_share(self, share: Share) -> None:
+        """Once a second: this broker's place among the others."""
+        if share != self._share:
+            self._share = share
             for lane in self._lanes.values():
-                lane.share(brokers)
+                lane.share(share)
                 self._timekeeper.touch(lane)
+            # Lanes without a slot here are read by others.
+            foreign = [
+                ref
+                for lane in self._lanes.values()
+                if not lane.slots
+                for ref in lane.give_up_waiting()
+            ]
+            if foreign:
+                self._handing = asyncio.create_task(self._hand_back(foreign))
+            self._holding.look()
+            self._reader.wake()
         self._report.state(self._lanes.values())
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
+        now_ms = self._clock.now_ms()
         for ref in refs:
             lane = self._lanes.get(ref.biz_type)
             if lane is not None and lane.add(ref):
                 self._timekeeper.touch(lane)
+                if lane.gate.is_narrow and lane.gate.hold(now_ms) is not None:
+                    self._holding.empty(lane)
         is_behind = refs and refs[-1].published_ms - self._clock.now_ms() > CLOCK_BEHIND_MS
         if is_behind and (self._measuring is None or self._measuring.done()):
             self._measuring = asyncio.create_task(self._measure())
@@ -225,8 +288,15 @@ class Notifier:
 
     def _claim_ended(self, lanes: Iterable[Lane]) -> None:
         self._timekeeper.claim_ended(lanes)
-        # A full lane is left out of the blocking read under way: read anew once it has room.
-        if any(lane.is_full and lane.has_room(self._clock.now_ms()) for lane in lanes):
+        now_ms = self._clock.now_ms()
+        for lane in lanes:
+            self._see_room(lane)
+            if lane.gate.is_narrow and lane.gate.hold(now_ms) is not None:
+                self._holding.empty(lane)
+
+    def _see_room(self, lane: Lane) -> None:
+        """A full lane is left out of the blocking read under way: read anew once it has room."""
+        if lane.is_full and lane.has_room(self._clock.now_ms()):
             self._reader.wake()
 
     def _slot_free(self, lane: Lane) -> None:
@@ -253,10 +323,12 @@ class Notifier:
         except EventCenterUnavailable as error:
             logger.warning("the others will take this broker for dead: %s", error)
 
-    async def _hand_back(self) -> None:
-        refs = [ref for lane in self._lanes.values() for ref in lane.give_up_waiting()]
-        if not refs:
-            return
+    async def _hand_back_all(self) -> None:
+        await self._hand_back(
+            [ref for lane in self._lanes.values() for ref in lane.give_up_waiting()]
+        )
+
+    async def _hand_back(self, refs: Sequence[Ref]) -> None:
         try:
             await self._event_center.hand_back(refs)
         except EventCenterUnavailable as error:

@@ -134,6 +134,16 @@ def decide(
     return _failed(reason, "status", asked_ms, claim, policy, now_ms)
 
 
+def is_at_work(answer: Answer, policy: Policy) -> bool | None:
+    """Whether an answer shows that its endpoint works; None for a 429, which says only "slower"."""
+    status = answer.status
+    if status == TOO_MANY_REQUESTS and status not in policy.final_statuses:
+        return None
+    return status is not None and (
+        200 <= status <= 299 or status == GONE or status in policy.final_statuses
+    )
+
+
 def _succeeded(
     answer: Answer, claim: Claim, policy: Policy, now_ms: float
 ) -> Finished | Retry | Release | Dead:

@@ -10,14 +10,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from typing import Final
 
+from broker.lane import Share
+from wheel_timer.consumers import SILENCE_MS
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.task import Ref
 
 BEAT_S: Final = 1.0
+# Within one beat every other broker has seen a change.
+BEATS_TO_GROW: Final = 2
 # Acknowledging deletes; what a crash between its two halves left behind is dropped now and then.
 TRIM_EVERY_BEATS: Final = 30
 # Entries idle for longer than any lease although their consumer beats: lost in a broken reply.
@@ -28,8 +33,11 @@ logger = logging.getLogger(__name__)
 
 class TakeOver:
     """
-    lanes: all lanes there are. deliver: takes what was taken over. brokers_alive: told how many
-    brokers share the work, this one included.
+    lanes: all lanes there are; lanes_with_slots: those to take over for. deliver: takes what was
+    taken over. shared: told, at every beat, which part of the work is this broker's.
+
+    A broker that comes into more than it had (it is new, or another has gone) waits for
+    BEATS_TO_GROW beats without a change, until the others know and have given up their part.
     """
 
     def __init__(
@@ -37,13 +45,18 @@ class TakeOver:
         *,
         event_center: EventCenter,
         lanes: Callable[[], Sequence[str]],
+        lanes_with_slots: Callable[[], Sequence[str]],
         deliver: Callable[[Sequence[Ref]], None],
-        brokers_alive: Callable[[int], None],
+        shared: Callable[[Share], None],
     ) -> None:
         self._event_center = event_center
         self._lanes = lanes
         self._deliver = deliver
-        self._brokers_alive = brokers_alive
+        self._lanes_with_slots = lanes_with_slots
+        self._shared = shared
+        self._place = (0, 0)
+        self._beats_in_place = 0
+        self._beat_s = 0.0
         self._beats = 0
         self._is_leaving = False
         self._stopped = asyncio.Event()
@@ -77,19 +90,31 @@ class TakeOver:
 
     async def beat(self) -> None:
         """One heartbeat, and what comes with it. Raises EventCenterUnavailable."""
-        alive, dead = await self._event_center.heartbeat()
+        alive, rank, dead = await self._event_center.heartbeat()
+        self._see(alive, rank)
         if self._is_leaving:
             return
-        self._brokers_alive(max(1, alive))
         self._beats += 1
-        lanes = self._lanes()
+        lanes = self._lanes_with_slots()
         taken: list[Ref] = []
         if dead:
-            taken += await self._event_center.take_over(lanes, dead)
+            taken += await self._event_center.take_over(lanes, dead, self._lanes())
         if self._beats % IDLE_EVERY_BEATS == 0:
             taken += await self._event_center.claim_idle(lanes)
         if taken:
             logger.info("%d references were taken over from brokers that are gone", len(taken))
             self._deliver(taken)
         if self._beats % TRIM_EVERY_BEATS == 0:
-            await self._event_center.trim(lanes)
+            await self._event_center.trim(self._lanes())
+
+    def _see(self, alive: int, rank: int) -> None:
+        """Which share this place means, and whether the others know of it."""
+        now_s = time.monotonic()
+        was_silent = now_s - self._beat_s > SILENCE_MS / 1000
+        if (alive, rank) != self._place or was_silent:
+            self._place = (alive, rank)
+            self._beats_in_place = 0
+        self._beat_s = now_s
+        self._beats_in_place += 1
+        is_settled = alive == 1 or self._beats_in_place > BEATS_TO_GROW
+        self._shared(Share(alive, rank, is_settled))

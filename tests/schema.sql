@@ -822,6 +822,82 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_held_v1() RETURNS SETOF text
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_biz_type text := '';
+BEGIN
+    LOOP
+        SELECT q.biz_type INTO v_biz_type
+        FROM timer_requeue AS q
+        WHERE q.reason = 'held' AND q.biz_type > v_biz_type
+        ORDER BY q.biz_type
+        LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        RETURN NEXT v_biz_type;
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION public.wheel_hold_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_due_ats bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed bigint;
+    v_now    bigint;
+    v_held   integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    WITH free AS MATERIALIZED (
+        SELECT k.*, r.due_at
+        FROM unnest(p_task_ids, p_start_times, p_due_ats) AS r(task_id, start_time, due_at)
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type, t.lease_until
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            -- Still pending at this place when its row is written: else the row would hide a task
+            -- that was moved meanwhile from the sweep.
+            FOR SHARE
+        ) AS k
+    ), written AS (
+        INSERT INTO timer_requeue AS q (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT f.task_id, p_shard, f.start_time, greatest(f.due_at, v_closed + 1), f.biz_type,
+            'held'
+        FROM free AS f
+        WHERE f.lease_until IS NULL OR f.lease_until <= v_now
+        ORDER BY f.task_id
+        ON CONFLICT (task_id) DO UPDATE
+        SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+            reason = EXCLUDED.reason
+        WHERE q.reason NOT IN ('retry', 'release')
+        RETURNING q.task_id
+    )
+    SELECT count(*) INTO v_held FROM written;
+    RETURN v_held;
+END
+$$;
+
 CREATE FUNCTION public.wheel_home_shard_v1(p_task_id uuid) RETURNS smallint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1182,6 +1258,96 @@ BEGIN
     RETURN v_dropped + v_moved;
 END
 $$;
+
+CREATE FUNCTION public.wheel_recall_v1(p_shard smallint, p_biz_type text, p_spread_ms bigint, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_closed     bigint;
+    v_now        bigint;
+    v_ids        uuid[];
+    v_starts     bigint[];
+    v_moments    bigint[];
+    v_first_slot integer;
+    v_recalled   uuid[];
+    v_page       uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    SELECT array_agg(w.task_id), array_agg(w.start_time), array_agg(w.moment)
+    INTO v_ids, v_starts, v_moments
+    FROM (
+        SELECT q.task_id, q.start_time,
+            greatest(v_closed + 1, v_now + CAST(floor(random() * p_spread_ms) AS bigint)) AS moment
+        FROM timer_requeue AS q
+        WHERE q.biz_type = p_biz_type AND q.reason = 'retry' AND q.shard = p_shard
+            AND q.due_at > v_now + p_spread_ms
+        ORDER BY q.due_at, q.task_id
+        LIMIT p_limit
+    ) AS w;
+
+    v_recalled := '{}';
+    FOR v_first_slot IN
+        SELECT DISTINCT CAST((s.start_time / 1000) % 10000000 / 100000 * 100000 AS integer) AS slot
+        FROM unnest(v_starts) AS s(start_time)
+        ORDER BY slot
+    LOOP
+        EXECUTE format(
+            'WITH locked AS MATERIALIZED (
+                SELECT k.tid, r.moment, r.task_id
+                FROM (
+                    SELECT * FROM unnest($1, $2, $3) AS u(task_id, start_time, moment)
+                    WHERE (u.start_time / 1000) %% 10000000 / 100000 * 100000 = $4
+                    ORDER BY (u.start_time / 1000) %% 10000000, u.start_time, u.task_id
+                ) AS r
+                CROSS JOIN LATERAL (
+                    SELECT t.ctid AS tid
+                    FROM %1$I AS t
+                    WHERE t.slot = CAST((r.start_time / 1000) %% 10000000 AS integer)
+                        AND t.shard = $5
+                        AND t.start_time = r.start_time
+                        AND t.task_id = r.task_id
+                        AND t.status = 0
+                        AND t.lease_until IS NULL
+                        AND t.next_at > r.moment
+                    LIMIT 1
+                    FOR NO KEY UPDATE
+                ) AS k
+            ), moved AS (
+                UPDATE %1$I AS t
+                SET next_at = l.moment
+                FROM locked AS l
+                WHERE t.ctid = l.tid
+                RETURNING t.task_id
+            )
+            SELECT coalesce(array_agg(m.task_id), ''{}'') FROM moved AS m',
+            wheel_partition_v1(v_first_slot)
+        ) INTO v_page USING v_ids, v_starts, v_moments, v_first_slot, p_shard;
+        v_recalled := v_recalled || v_page;
+    END LOOP;
+
+    UPDATE timer_requeue AS q
+    SET due_at = l.moment
+    FROM (
+        SELECT w.task_id, r.moment
+        FROM unnest(v_ids, v_moments) AS r(task_id, moment)
+        JOIN timer_requeue AS w ON w.task_id = r.task_id
+        WHERE r.task_id = ANY (v_recalled) AND w.reason = 'retry'
+        ORDER BY w.task_id
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
+    RETURN coalesce(cardinality(v_ids), 0);
+END
+$_$;
 
 CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
     LANGUAGE plpgsql STABLE
@@ -1923,6 +2089,38 @@ CREATE FUNCTION public.wheel_time_v1(p_ms bigint) RETURNS timestamp with time zo
     SELECT CAST('1970-01-01 00:00:00+00' AS timestamptz) + p_ms * interval '1 millisecond'
 $$;
 
+CREATE FUNCTION public.wheel_unhold_v1(p_shard smallint, p_biz_type text, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed bigint;
+    v_ids    uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    SELECT array_agg(h.task_id) INTO v_ids
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.biz_type = p_biz_type AND q.reason = 'held' AND q.shard = p_shard
+        ORDER BY q.due_at, q.task_id
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ) AS h;
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1, reason = 'overflow'
+    WHERE q.task_id = ANY (v_ids);
+    RETURN coalesce(cardinality(v_ids), 0);
+END
+$$;
+
 CREATE TABLE public.timer_attempt (
     task_id uuid NOT NULL,
     attempt integer NOT NULL,
@@ -2122,7 +2320,7 @@ CREATE TABLE public.timer_requeue (
     shard smallint NOT NULL,
     biz_type text NOT NULL COLLATE pg_catalog."C",
     reason text NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT timer_requeue_reason_check CHECK ((reason = ANY (ARRAY['near'::text, 'retry'::text, 'release'::text, 'sweep'::text, 'overflow'::text, 'run'::text, 'replay'::text, 'published'::text])))
+    CONSTRAINT timer_requeue_reason_check CHECK ((reason = ANY (ARRAY['near'::text, 'retry'::text, 'release'::text, 'sweep'::text, 'overflow'::text, 'run'::text, 'replay'::text, 'held'::text, 'published'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -2279,5 +2477,7 @@ CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finis
 CREATE INDEX timer_dead_time ON public.timer_dead USING btree (finish_time, task_id);
 
 CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
+
+CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text]));
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;

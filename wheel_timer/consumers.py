@@ -29,23 +29,29 @@ class Consumers(Buckets):
         self._trim = self._script("trim")
         self._forget_in = self._script("forget")
 
-    async def heartbeat(self) -> tuple[int, list[str]]:
-        """Say that this consumer lives. Returns how many do, and the names of those that do not."""
-        alive, dead = await self._run(
+    async def heartbeat(self) -> tuple[int, int, list[str]]:
+        """
+        Say that this consumer lives. Returns how many do, its place among them (0 first; all see
+        the same order), and the names of those that do not.
+        """
+        alive, rank, dead = await self._run(
             self._heartbeat(keys=[f"{self._prefix}:brokers"], args=[self._consumer, SILENCE_MS])
         )
-        return alive, [name.decode() for name in dead]
+        return alive, rank, [name.decode() for name in dead]
 
     async def leave(self) -> None:
         """This consumer ends in order: it is not one of the silent ones."""
         await self._run(self._redis.zrem(f"{self._prefix}:brokers", self._consumer))
 
-    async def take_over(self, lanes: Sequence[str], dead: Sequence[str]) -> list[Ref]:
+    async def take_over(
+        self, lanes: Sequence[str], dead: Sequence[str], all_lanes: Sequence[str] | None = None
+    ) -> list[Ref]:
         """
-        The entries that dead consumers had read and not acknowledged; they are ours now.
+        The entries of these lanes that dead consumers had read and not acknowledged; they are ours
+        now.
 
         Two brokers doing this at once do not both get one: the second finds it no longer idle.
-        A dead consumer with nothing pending in any of these lanes is forgotten.
+        A dead consumer with nothing pending in any of all_lanes (None: these) is forgotten.
         """
         found: list[Ref] = []
         for name in dead:
@@ -60,7 +66,7 @@ class Consumers(Buckets):
                         break
                     after = b"(" + ids[-1]
             if not pending:
-                await self._forget(lanes, name)
+                await self._forget(lanes if all_lanes is None else all_lanes, name)
         return found
 
     async def _take_page(

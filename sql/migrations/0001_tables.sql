@@ -111,7 +111,9 @@ CREATE TABLE timer_requeue (
     shard      smallint NOT NULL,
     biz_type   text     COLLATE "C" NOT NULL,
     reason     text     COLLATE "C" NOT NULL CHECK (
-        reason IN ('near', 'retry', 'release', 'sweep', 'overflow', 'run', 'replay', 'published')
+        reason IN (
+            'near', 'retry', 'release', 'sweep', 'overflow', 'run', 'replay', 'held', 'published'
+        )
     )
 ) WITH (
     fillfactor = 70,

@@ -79,16 +79,16 @@ async def test_a_dead_consumer_with_nothing_left_is_forgotten_and_one_with_somet
     await me.publish_direct(refs_of(2))
     await dead.read([LANE], 10, 100)
     await silence(redis_client, redis_prefix, "dead")
-    assert await me.heartbeat() == (1, ["dead"])
+    assert await me.heartbeat() == (1, 0, ["dead"])
     # Its heartbeat is old, its entries are not: it may be alive after all.
     assert await me.take_over([LANE], ["dead"]) == []
     assert len(await lanes.pending("dead")) == 2
-    assert await me.heartbeat() == (1, ["dead"])
+    assert await me.heartbeat() == (1, 0, ["dead"])
     monkeypatch.setattr(module, "SILENCE_MS", 0)
     assert len(await me.take_over([LANE], ["dead"])) == 2
     assert await me.take_over([LANE], ["dead"]) == []
     monkeypatch.undo()
-    assert await me.heartbeat() == (1, [])
+    assert await me.heartbeat() == (1, 0, [])
     consumers = await redis_client.xinfo_consumers(lanes.key(), GROUP)
     assert [consumer["name"] for consumer in consumers] == [b"me"]
 
@@ -116,24 +116,24 @@ async def test_a_dead_consumer_is_forgotten_though_a_lane_was_never_written_to(
 ) -> None:
     me = new_center("me")
     await silence(redis_client, redis_prefix, "dead")
-    assert await me.heartbeat() == (1, ["dead"])
+    assert await me.heartbeat() == (1, 0, ["dead"])
     assert await me.take_over(["a biz_type of today"], ["dead"]) == []
-    assert await me.heartbeat() == (1, [])
+    assert await me.heartbeat() == (1, 0, [])
 
 
 async def test_a_consumer_that_leaves_in_order_is_not_one_of_the_dead(
     new_center: NewCenter, redis_client: Redis, redis_prefix: str
 ) -> None:
     one, other = new_center("one"), new_center("other")
-    assert await one.heartbeat() == (1, [])
-    assert await other.heartbeat() == (2, [])
+    assert await one.heartbeat() == (1, 0, [])
+    assert await other.heartbeat() == (2, 1, [])
     await one.leave()
-    assert await other.heartbeat() == (1, [])
+    assert await other.heartbeat() == (1, 0, [])
     # One that was taken for dead, and was only frozen, is alive with its next heartbeat.
     await one.heartbeat()
     await silence(redis_client, redis_prefix, "one")
-    assert await other.heartbeat() == (1, ["one"])
-    assert await one.heartbeat() == (2, [])
+    assert await other.heartbeat() == (1, 0, ["one"])
+    assert await one.heartbeat() == (2, 0, [])
 
 
 async def test_entries_idle_for_longer_than_any_lease_are_claimed_whoever_read_them(

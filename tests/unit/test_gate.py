@@ -17,7 +17,7 @@ def a_limited_lane(rate: float, *, concurrency: int = 64, burst: int | None = No
     biz = BizType(
         biz_type="orders", version=1, max_concurrency=concurrency, rate_limit=rate, burst=burst
     )
-    return Lane(biz, 1)
+    return Lane(biz)
 
 
 # -- the bucket -----------------------------------------------------------------------------------
@@ -74,7 +74,7 @@ def test_a_clock_that_goes_back_brings_no_tokens() -> None:
 
 
 def test_a_lane_without_a_limit_asks_for_nothing() -> None:
-    lane = Lane(BizType(biz_type="orders", version=1), 1)
+    lane = Lane(BizType(biz_type="orders", version=1))
     lane.add(a_ref())
     assert lane.missing_tokens(T) == 0
     assert lane.wants(T)

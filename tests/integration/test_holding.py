@@ -1,0 +1,267 @@
+"""Held lanes: paused, braked, breaker open. What waits is neither called nor lost nor piled up."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest_asyncio
+from redis.asyncio import Redis
+
+from tests.fix_audits import AuditsHold
+from tests.fix_clock import DatabaseClock
+from tests.fix_delivery import BIZ_TYPE, Delivery
+from tests.fix_endpoint import Answer, Endpoint
+from tests.fix_hands import Hands, task_at
+from tests.fix_lanes import Lanes
+from wheel_timer.store.hold import hold, recall, unhold
+from wheel_timer.store.submit import submit
+from wheel_timer.task import Ref
+
+Another = Callable[..., Awaitable[Delivery]]
+HOUR_MS = 3_600_000
+MINUTE_MS = 60_000
+
+
+async def held_rows(delivery: Delivery) -> list[tuple[Any, ...]]:
+    return await delivery.rows("SELECT task_id, due_at FROM timer_requeue WHERE reason = 'held'")
+
+
+async def until_held(delivery: Delivery, count: int) -> None:
+    async with asyncio.timeout(10):
+        while len(await held_rows(delivery)) != count:  # noqa: ASYNC110 - a table tells nobody
+            await asyncio.sleep(0.02)
+
+
+@pytest_asyncio.fixture
+async def turning(hands: Hands) -> AsyncIterator[Hands]:
+    """A daemon whose due hand turns by itself."""
+
+    async def turn() -> None:
+        while True:
+            await hands.clock.measure()
+            tick = await hands.due.tick()
+            await asyncio.sleep(min(0.1, tick.next_s))
+
+    task = asyncio.create_task(turn())
+    yield hands
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+def ids_called(endpoint: Endpoint) -> list[str]:
+    return sorted(call.task_id for call in endpoint.received)
+
+
+# -- in SQL ---------------------------------------------------------------------------------------
+
+
+async def test_a_held_task_is_covered_and_comes_back_when_it_is_let_go(
+    resting_delivery: Delivery, audits_hold: AuditsHold
+) -> None:
+    delivery, db = resting_delivery, resting_delivery.db
+    now_ms = int(delivery.clock.now_ms())
+    task = task_at(now_ms)
+    await submit(db, 0, [task])
+    ref = Ref(task.task_id, now_ms, now_ms, now_ms, BIZ_TYPE)
+    await hold(db, 0, [ref], [now_ms + HOUR_MS])
+    assert await held_rows(delivery) == [(task.task_id, now_ms + HOUR_MS)]
+    assert await unhold(db, 0, "another") == 0
+    assert await unhold(db, 0, BIZ_TYPE) == 1
+    assert await unhold(db, 0, BIZ_TYPE) == 0
+    ((due_at, reason),) = await delivery.rows("SELECT due_at, reason FROM timer_requeue")
+    assert reason == "overflow"
+    assert due_at < now_ms + MINUTE_MS
+    await audits_hold()
+
+
+async def test_what_is_settled_or_leased_or_waits_for_its_retry_is_not_held(
+    resting_delivery: Delivery,
+) -> None:
+    delivery, db = resting_delivery, resting_delivery.db
+    now_ms = int(delivery.clock.now_ms())
+    tasks = [task_at(now_ms) for _ in range(4)]
+    await submit(db, 0, tasks)
+    refs = [Ref(task.task_id, now_ms, now_ms, now_ms, BIZ_TYPE) for task in tasks]
+    leased, waiting, settled, gone = (task.task_id for task in tasks)
+    await delivery.run(
+        "UPDATE timer_task SET lease_until = %s WHERE task_id = %s", [now_ms + HOUR_MS, leased]
+    )
+    await delivery.run("UPDATE timer_requeue SET reason = 'retry' WHERE task_id = %s", [waiting])
+    await delivery.run(
+        "UPDATE timer_task SET status = 1, finish_time = 1, expire_at = 1 WHERE task_id = %s",
+        [settled],
+    )
+    await delivery.run("DELETE FROM timer_task WHERE task_id = %s", [gone])
+    await hold(db, 0, refs, [now_ms + HOUR_MS] * 4)
+    assert await held_rows(delivery) == []
+
+
+async def test_retries_are_recalled_into_a_minute_and_their_tasks_with_them(
+    resting_delivery: Delivery,
+) -> None:
+    delivery, db = resting_delivery, resting_delivery.db
+    now_ms = int(delivery.clock.now_ms())
+    # On two partitions of the wheel, one of them due already in half a minute.
+    tasks = [task_at(now_ms), task_at(now_ms), task_at(now_ms - 2 * 86_400_000), task_at(now_ms)]
+    await submit(db, 0, tasks)
+    for task, ahead_ms in zip(tasks, (HOUR_MS, 2 * HOUR_MS, HOUR_MS, 30_000), strict=True):
+        await delivery.run(
+            "UPDATE timer_task SET next_at = %s WHERE task_id = %s",
+            [now_ms + ahead_ms, task.task_id],
+        )
+        await delivery.run(
+            "UPDATE timer_requeue SET reason = 'retry', due_at = %s WHERE task_id = %s",
+            [now_ms + ahead_ms, task.task_id],
+        )
+    assert await recall(db, 0, BIZ_TYPE, MINUTE_MS) == 3
+    rows = await delivery.rows(
+        "SELECT t.next_at, q.due_at FROM timer_task AS t JOIN timer_requeue AS q USING (task_id)"
+    )
+    assert len(rows) == 4
+    assert all(next_at == due_at for next_at, due_at in rows)
+    assert all(now_ms < due_at <= now_ms + MINUTE_MS + 5_000 for _, due_at in rows)
+    assert await recall(db, 0, BIZ_TYPE, 2 * MINUTE_MS) == 0
+
+
+# -- pause and brake ------------------------------------------------------------------------------
+
+
+async def test_what_is_due_while_paused_is_called_once_after_everything_was_started_anew(
+    delivery: Delivery,
+    another_delivery: Another,
+    endpoint: Endpoint,
+    turning: Hands,
+    lanes: Lanes,
+    audits_hold: AuditsHold,
+) -> None:
+    await delivery.configure(callback_url=endpoint.url, paused=True)
+    ids = [*await delivery.submit(600), *await delivery.submit(600, in_ms=1_000)]
+    await until_held(delivery, 1_200)
+    rows = await held_rows(delivery)
+    now_ms = delivery.clock.now_ms()
+    assert all(now_ms + 50 * MINUTE_MS < due_at for _, due_at in rows)
+    assert len({due_at // MINUTE_MS for _, due_at in rows}) > 5
+    await delivery.until(lambda: delivery.notifier.lane(BIZ_TYPE).depth == 0)
+    assert await lanes.ids() == []
+    await audits_hold()
+    await delivery.stop()
+    await lanes.lose()
+    heir = await another_delivery()
+    await heir.configure(callback_url=endpoint.url)
+    await endpoint.wait_for(1_200, timeout_s=20)
+    await heir.settled(ids)
+    assert ids_called(endpoint) == sorted(map(str, ids))
+    await audits_hold()
+
+
+async def test_a_pause_stops_new_calls_at_every_broker_within_two_seconds(
+    delivery: Delivery, another_delivery: Another, endpoint: Endpoint
+) -> None:
+    endpoint.answer = Answer(delay_s=0.05)
+    await delivery.configure(callback_url=endpoint.url, max_concurrency=4)
+    await another_delivery()
+    ids = await delivery.submit(400)
+    await endpoint.wait_for(10)
+    await delivery.configure(callback_url=endpoint.url, max_concurrency=4, paused=True)
+    await asyncio.sleep(2)
+    called = len(endpoint.received)
+    await asyncio.sleep(0.3)
+    assert len(endpoint.received) == called < 400
+    statuses = await delivery.statuses(ids)
+    assert statuses.count("finished") == called
+    ((leases,),) = await delivery.rows(
+        "SELECT count(*) FROM timer_task WHERE lease_until IS NOT NULL AND status = 0"
+    )
+    assert leases == 0
+
+
+async def test_the_brake_stops_and_lets_go_all_lanes(
+    delivery: Delivery, endpoint: Endpoint, turning: Hands
+) -> None:
+    await delivery.configure("refunds", callback_url=endpoint.url)
+    await delivery.registry.pull_brake("an incident", actor="local")
+    ids = [*await delivery.submit(20), *await delivery.submit(20, biz_type="refunds")]
+    await until_held(delivery, 40)
+    assert endpoint.received == []
+    await delivery.registry.pull_brake(None, actor="local")
+    await endpoint.wait_for(40)
+    assert ids_called(endpoint) == sorted(map(str, ids))
+
+
+# -- the breaker ----------------------------------------------------------------------------------
+
+
+async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_success(
+    delivery: Delivery, endpoint: Endpoint, clock: DatabaseClock, turning: Hands
+) -> None:
+    await delivery.configure(
+        callback_url=endpoint.url,
+        max_concurrency=1,
+        retry={"ladder": [7_200]},
+        breaker={"consecutive": 3, "open_for": 5},
+    )
+    endpoint.answer = Answer(500)
+    ids = await delivery.submit(50)
+    await endpoint.wait_for(3)
+    lane = delivery.notifier.lane(BIZ_TYPE)
+    await delivery.until(lambda: not lane.gate.breaker.is_closed)
+    await asyncio.sleep(0.5)
+    assert len(endpoint.received) == 3
+    clock.set(clock.now_ms() + 6_000)
+    await endpoint.wait_for(4)
+    await asyncio.sleep(0.5)
+    assert len(endpoint.received) == 4
+    endpoint.answer = Answer(200)
+    clock.set(clock.now_ms() + 11_000)
+    await endpoint.wait_for(50, timeout_s=20)
+    # Four have failed and come within a minute; all others are done.
+    ((count, last),) = await delivery.rows(
+        "SELECT count(*), max(next_at) FROM timer_task WHERE status = 0"
+    )
+    assert count <= 4
+    assert last is None or last <= clock.now_ms() + MINUTE_MS
+    clock.set(clock.now_ms() + MINUTE_MS + 5_000)
+    assert set(await delivery.settled(ids)) == {"finished"}
+    ((attempts,),) = await delivery.rows("SELECT sum(failures) FROM timer_task")
+    assert attempts == 4
+
+
+# -- concurrency ----------------------------------------------------------------------------------
+
+
+async def test_max_concurrency_holds_over_all_brokers_together(
+    delivery: Delivery, another_delivery: Another, endpoint: Endpoint
+) -> None:
+    await delivery.configure(callback_url=endpoint.url, max_concurrency=1)
+    another = await another_delivery()
+    both = (delivery, another)
+    await delivery.until(lambda: sum(slots(one) for one in both) == 1)
+    endpoint.answer = Answer(delay_s=0.01)
+    ids = await delivery.submit(60)
+    await endpoint.wait_for(60)
+    assert set(await delivery.settled(ids)) == {"finished"}
+    at_ns = sorted(call.arrival_ns for call in endpoint.received)
+    # The next one begins only after the last was answered.
+    assert min(b - a for a, b in itertools.pairwise(at_ns)) > 9_000_000
+
+
+async def test_references_of_a_lane_go_to_the_broker_that_has_its_slot(
+    delivery: Delivery, another_delivery: Another, endpoint: Endpoint, redis_client: Redis
+) -> None:
+    await delivery.configure(callback_url=endpoint.url, max_concurrency=1)
+    await delivery.until(lambda: slots(delivery) == 1)
+    ids = await delivery.submit(30, in_ms=1_400)
+    await delivery.until_pending(redis_client, 30)
+    # One of them has no slot from now on, whichever it is.
+    await another_delivery()
+    assert set(await delivery.settled(ids)) == {"finished"}
+    assert ids_called(endpoint) == sorted(map(str, ids))
+
+
+def slots(delivery: Delivery) -> int:
+    return delivery.notifier.lane(BIZ_TYPE).slots
