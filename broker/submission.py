@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 from uuid import UUID
 
 import msgspec
 
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store.task import TaskRow
+
+OnDuplicate = Literal["keep", "reject", "replace", "earliest", "latest"]
 
 # What a row costs in memory beside its payload: the objects that carry it.
 ROW_BYTES: Final = 512
@@ -20,7 +22,8 @@ class Submission(msgspec.Struct, gc=False):
     database's clock or on chance, are made when it is written.
 
     start_time_ms: None where delay_ms counts from the insert. spread_ms: the moment is drawn from
-    [moment, moment + spread_ms). callback, retry: JSON texts.
+    [moment, moment + spread_ms). callback, retry: JSON texts. actor: for timer_change, where it
+    replaces what an existing task has.
     """
 
     biz_type: str
@@ -34,7 +37,8 @@ class Submission(msgspec.Struct, gc=False):
     retry: bytes | None = None
     max_age_ms: int | None = None
     traceparent: str | None = None
-    reject_duplicate: bool = False
+    on_duplicate: OnDuplicate = "keep"
+    actor: str | None = None
 
     def cost_bytes(self) -> int:
         """What it holds in memory, about."""
@@ -54,4 +58,15 @@ class Duplicate(msgspec.Struct, gc=False):
     task: TaskRow
 
 
-Outcome = Accepted | Duplicate | WheelTimerError
+class Replaced(msgspec.Struct, gc=False):
+    """
+    The task that held its biz_id has its moment and data now. is_revived: it was settled and has a
+    new life; else it was pending, or being delivered.
+    """
+
+    task_id: UUID
+    start_time_ms: int
+    is_revived: bool
+
+
+Outcome = Accepted | Duplicate | Replaced | WheelTimerError

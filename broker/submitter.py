@@ -13,6 +13,8 @@ groups. An answer is given only after the commit.
     lost    no reply means an unknown outcome: the same rows with the same ids are sent again
             (own id already there = accepted) for RESEND_S_MAX, then DatabaseUnavailable
     bad     a value that Postgres refuses fails the whole call: it is halved, down to the one row
+    taken   a biz_id that is taken is answered with the task that holds it; or, where the submit may
+            replace that one, handed to the replacer, beside the calls
     near    what is due within the look-ahead is published after the commit, beside the answer;
             the requeue row that came with it is the net where that fails
 """
@@ -30,6 +32,7 @@ from typing import Final
 from uuid import UUID
 
 from broker.near import NearPublisher
+from broker.replacer import Replacer
 from broker.submission import Accepted, Duplicate, Outcome, Submission
 from wheel_timer import metrics, signal
 from wheel_timer.clock import Clock
@@ -62,6 +65,9 @@ CALL_BYTES_MAX: Final = 4 * 1024 * 1024
 SLICE_ROWS: Final = 250
 QUEUE_ROWS_MAX: Final = 50_000
 QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
+# Submits that wait to replace an existing task.
+REPLACING_MAX: Final = 10_000
+REPLACING: Final = frozenset({"replace", "earliest", "latest"})
 # Under the 5 s that a client of ours waits in all.
 RESEND_S_MAX: Final = 4.0
 RESEND_WAIT_S: Final = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
@@ -128,6 +134,8 @@ class Submitter:
         self._idle = asyncio.Event()
         self._idle.set()
         self._near = NearPublisher(event_center)
+        self._replacer = Replacer(db=db, clock=clock, near=self._near, lookahead_ms=lookahead_ms)
+        self._replacing: set[asyncio.Task[None]] = set()
 
     async def submit(self, submissions: Sequence[Submission]) -> list[Outcome]:
         """
@@ -141,9 +149,10 @@ class Submitter:
         if self.is_stopping:
             raise Overloaded("this broker is stopping")
         size = sum([submission.cost_bytes() for submission in submissions])
-        if self._queue_rows and (
+        if (self._queue_rows or self._replacing) and (
             self._queue_rows + len(submissions) > QUEUE_ROWS_MAX
             or self._queue_bytes + size > QUEUE_BYTES_MAX
+            or len(self._replacing) > REPLACING_MAX
         ):
             raise Overloaded("more submits are waiting than the database takes")
         loop = asyncio.get_running_loop()
@@ -160,6 +169,8 @@ class Submitter:
         """Take nothing new; return when all that was taken is answered and published."""
         self.is_stopping = True
         await self._idle.wait()
+        if self._replacing:
+            await asyncio.wait(self._replacing)
         await self._near.drain()
 
     def _pump_soon(self) -> None:
@@ -235,8 +246,7 @@ class Submitter:
                 origins = await self._write(origins)
                 if not origins:
                     return
-            error = Overloaded("the task that held this biz_id is being removed")
-            _settle_all(origins, error)
+            _settle_all(origins, _reaped())
         except WheelTimerError as error:
             _settle_all(origins, error)
         except BaseException:
@@ -258,7 +268,12 @@ class Submitter:
             if isinstance(answer, WheelTimerError):
                 origin[0].settle(origin[1], answer)
             elif answer.existing is not None:
-                held.append((origin, answer.existing))
+                if origin[0].submissions[origin[1]].on_duplicate in REPLACING:
+                    replacing = asyncio.create_task(self._replace(origin, task, answer.existing))
+                    self._replacing.add(replacing)
+                    replacing.add_done_callback(self._replacing.discard)
+                else:
+                    held.append((origin, answer.existing))
             else:
                 accepted[task.biz_type] += 1
                 if answer.near:
@@ -270,6 +285,15 @@ class Submitter:
         for biz_type, rows in accepted.items():
             metrics.tasks_submitted(biz_type, rows)
         return await self._look_at_holders(held)
+
+    async def _replace(self, origin: _Origin, task: NewTask, existing: UUID) -> None:
+        outcome: Outcome | None = None
+        try:
+            submission = origin[0].submissions[origin[1]]
+            outcome = await self._replacer.replace(submission, task, existing)
+        finally:
+            # Nobody may wait for ever for one that broke.
+            origin[0].settle(origin[1], _reaped() if outcome is None else outcome)
 
     async def _new_tasks(self, origins: list[_Origin], shard: int) -> list[NewTask]:
         """Give each submission its moment and its id. Raises DatabaseUnavailable."""
@@ -353,6 +377,10 @@ class Submitter:
             else:
                 origin[0].settle(origin[1], Duplicate(task))
         return gone
+
+
+def _reaped() -> Overloaded:
+    return Overloaded("the task that held this biz_id is being removed")
 
 
 def _settle_all(origins: Sequence[_Origin], error: WheelTimerError) -> None:

@@ -20,7 +20,7 @@ from broker.api.outcomes import Kept, error_of, kept, media_type, unsupported
 from broker.api.problems import Refused, invalid
 from broker.api.reading import Read, TaskReader
 from broker.api.view import StatusName
-from broker.submission import Accepted, Duplicate, Outcome, Submission
+from broker.submission import Accepted, Duplicate, Outcome, Replaced, Submission
 from wheel_timer.errors import Overloaded, Unavailable, WheelTimerError
 
 BATCH_TASKS_MAX: Final = 10_000
@@ -97,6 +97,10 @@ def _batch_out(context: Context, reads: Sequence[Read], outcomes: Sequence[Outco
         elif isinstance(found, Kept):
             out.duplicates += 1
             out.results.append(BatchItem(found.task_id, found.status, True, found.differs))
+        elif isinstance(found, Replaced):
+            out.accepted += found.is_revived
+            out.duplicates += not found.is_revived
+            out.results.append(BatchItem(found.task_id, "pending", not found.is_revived))
         else:
             out.rejected += 1
             out.results.append(BatchItem(error=error_of(found, f"#/tasks/{position}")))

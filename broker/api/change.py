@@ -70,8 +70,8 @@ async def patch(context: Context, request: Request) -> Response:
             await _check_biz(context, wanted, task, now_ms)
         granted = await _grant(context, request, wish)
         if granted.verdict != "changed":
-            return await _answer(context, granted)
-    raise Overloaded("this task is being changed by others all the time")
+            break
+    return await _answer(context, granted)
 
 
 def _wish(request: Request, verb: Verb) -> Wish:
@@ -153,6 +153,8 @@ async def _answer(context: Context, granted: Granted) -> Response:
     past = await attempts(context.db, task.task_id) if task.attempts else []
     shown = task_out(task, past, context.clock.now_ms())
     match granted.verdict:
+        case "changed":
+            raise Overloaded("this task is being changed by others all the time")
         case "delivering":
             detail = "a broker is calling it, or about to (from 20 ms before its moment on)"
             raise Refused(Problem("task-delivering", detail, extra={"task": shown}))

@@ -11,7 +11,7 @@ import math
 import re
 from base64 import b64decode
 from binascii import Error as BadBase64
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, Struct, UnsetType
@@ -19,7 +19,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from broker.api.decoding import NESTING_MAX, decode
 from broker.api.problems import PayloadTooLarge
 from broker.api.times import START_TIME_MS_MAX, BadTime, parse_delay, parse_start_time
-from broker.submission import Submission
+from broker.submission import OnDuplicate, Submission
 from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, MaxAgeS, RetryIn, check_retry, is_biz_type
 from wheel_timer.callback import Callback, check_headers, check_url
 from wheel_timer.errors import FieldError, InvalidTask
@@ -110,8 +110,13 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
         | None
     ) = None
     on_duplicate: Annotated[
-        Literal["keep", "reject"] | None,
-        Meta(description="what to do where the biz_id is taken"),
+        OnDuplicate | None,
+        Meta(
+            description="what to do where the biz_id is taken. keep: nothing, the answer is the "
+            "existing task; reject: 409; replace: the existing task gets this moment and data, and "
+            "a new life where it was settled or is being delivered; earliest, latest: of a pending "
+            "task the submit whose time wins brings its data, any other is kept"
+        ),
     ] = "keep"
 
 
@@ -135,6 +140,7 @@ def read_task(
     body_bytes_max: int,
     default_biz_id: str | None = None,
     traceparent: str | None = None,
+    actor: str | None = None,
 ) -> Submission:
     """
     The submission that a task means. now_ms: the database's clock, for max_past and far delays.
@@ -177,7 +183,8 @@ def read_task(
         retry,
         None if task.max_age is None else math.ceil(round(task.max_age * 1000, 3)),
         traceparent,
-        task.on_duplicate == "reject",
+        task.on_duplicate or "keep",
+        actor,
     )
 
 

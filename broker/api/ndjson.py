@@ -27,7 +27,7 @@ from broker.api.operation import json_answer
 from broker.api.outcomes import error_of, kept
 from broker.api.problems import Refused, problem_of
 from broker.api.reading import Read, TaskReader
-from broker.submission import Accepted, Duplicate, Outcome, Submission
+from broker.submission import Accepted, Duplicate, Outcome, Replaced, Submission
 from broker.submitter import Submitter
 from wheel_timer.errors import Overloaded, TooLarge, Unavailable, WheelTimerError
 
@@ -186,6 +186,9 @@ class _Upload:
                 raise found
             if isinstance(found, Accepted):
                 self.out.accepted += 1
+            elif isinstance(found, Replaced):
+                self.out.accepted += found.is_revived
+                self.out.duplicates += not found.is_revived
             elif isinstance(found, Duplicate):
                 assert isinstance(read, Submission)
                 existing = kept(read, found, now_ms)

@@ -28,7 +28,7 @@ def kept(given: Submission, duplicate: Duplicate, now_ms: float) -> Kept | Refus
     """The existing task, or the refusal that the submit asked for in this case."""
     row = duplicate.task
     status = status_of(row, now_ms)
-    if given.reject_duplicate:
+    if given.on_duplicate == "reject":
         extra = {"task_id": str(row.task_id), "task_status": status}
         return Refused(Problem("key-exists", "a task with this biz_id exists", extra=extra))
     return Kept(row.task_id, status, row.start_time, differing(given, row))

@@ -81,6 +81,7 @@ class TaskReader:
                 body_bytes_max=self._body_bytes_max,
                 default_biz_id=self._biz_id,
                 traceparent=self._traceparent,
+                actor=self._actor.name,
             )
             if task.callback is not None:
                 url = task.callback.url

@@ -18,7 +18,7 @@ from broker.api.problems import Refused, invalid
 from broker.api.reading import TaskReader
 from broker.api.times import format_time
 from broker.api.view import StatusName, TaskOut, Time, task_out
-from broker.submission import Accepted, Duplicate, Submission
+from broker.submission import Accepted, Duplicate, Replaced, Submission
 from wheel_timer.errors import NotFound
 from wheel_timer.store.task import TaskRow, attempts, lookup, lookup_by_biz_id
 from wheel_timer.wheel import is_task_id
@@ -28,7 +28,7 @@ class SubmitOut(Struct, omit_defaults=True):
     """
     What became of one submit. duplicate: its biz_id was taken; then this is the existing task, its
     status says whether it will still fire, and differs names the fields given that are not what is
-    stored.
+    stored (of a task that was replaced there are none, and differs is left out).
     """
 
     task_id: UUID
@@ -51,6 +51,11 @@ async def submit(context: Context, request: Request) -> Response:
     if isinstance(outcome, Accepted):
         answer = SubmitOut(outcome.task_id, "pending", False, format_time(outcome.start_time_ms))
         return json_answer(answer, 201, {"Location": f"/v1/tasks/{outcome.task_id}"})
+    if isinstance(outcome, Replaced):
+        start_time = format_time(outcome.start_time_ms)
+        answer = SubmitOut(outcome.task_id, "pending", not outcome.is_revived, start_time)
+        status = 201 if outcome.is_revived else 200
+        return json_answer(answer, status, {"Location": f"/v1/tasks/{outcome.task_id}"})
     if not isinstance(outcome, Duplicate):
         raise counted(outcome)
     found = kept(read, outcome, context.clock.now_ms())
@@ -121,7 +126,7 @@ OPERATIONS: Final = (
         answers={
             201: Answer(text="Stored", body=SubmitOut, headers={"Location": "the task"}),
             200: Answer(
-                text="The biz_id was taken; this is the existing task",
+                text="The biz_id was taken; this is the existing task, replaced or kept",
                 body=SubmitOut,
                 headers={"Location": "the task"},
             ),

@@ -73,7 +73,7 @@ def test_a_task_with_everything() -> None:
         "timeout": 2.0,
     }
     assert msgspec.json.decode(got.retry or b"") == {"max_attempts": 3, "ladder": [1.0, 2.0]}
-    assert (got.max_age_ms, got.traceparent, got.reject_duplicate) == (1500, "t", True)
+    assert (got.max_age_ms, got.traceparent, got.on_duplicate) == (1500, "t", "reject")
 
 
 @pytest.mark.parametrize(
@@ -165,8 +165,8 @@ def test_null_moments_are_as_if_left_out() -> None:
         ({"spread": -1}, "#/spread"),
         ({"spread": 31_536_001}, "#/spread"),
         ({"spread": "1"}, "#/spread"),
-        ({"on_duplicate": "replace"}, "#/on_duplicate"),
-        ({"on_duplicate": "earliest"}, "#/on_duplicate"),
+        ({"on_duplicate": "newest"}, "#/on_duplicate"),
+        ({"on_duplicate": 1}, "#/on_duplicate"),
         ({"priority": 3}, "#/priority"),
         ({"a/b~c": 3}, "#/a~1b~0c"),
     ],

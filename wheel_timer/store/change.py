@@ -18,8 +18,8 @@ from wheel_timer.store.column import sparse
 from wheel_timer.wheel import home_of
 
 BATCH_ROWS_MAX: Final = 1000
-# A task can move on between our look at its home and our call; nobody moves one all the time.
-FOLLOW_TRIES: Final = 8
+# A task can move on between our look at its home and our call; nobody wins that race all the time.
+FOLLOW_TRIES: Final = 30
 # Of a biz_type without a row of its own, which there is none of but for edits by hand.
 RETENTION_MS: Final = Retention().cancelled * 1000
 
@@ -94,7 +94,8 @@ async def change(
     """
     Change tasks, each named once; at most BATCH_ROWS_MAX, of any shards. In the given order.
 
-    Each shard's part is a transaction of its own; a task that was moved takes one more. Safe to
+    Each shard's part is a transaction of its own; a task that was moved takes one more (`changed`,
+    with nothing done, where others move it all the time). Safe to
     repeat after DatabaseUnavailable (the outcome is unknown then), but that a replay or a replace
     of a task which was delivered in between starts it once more. Raises DataRejected where Postgres
     refuses a value; halve the batch then.
