@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from wheel_timer.biz import BizType, BizTypeIn, merged
 from wheel_timer.database import Database
@@ -119,6 +119,23 @@ class Registry:
         return await self._known(
             await store.change(self._db, name, judged, expected, actor=actor, action=action)
         )
+
+    async def apply(
+        self,
+        makes: Mapping[str, tuple[store.Make, int | None]],
+        *,
+        actor: str,
+        dry_run: bool,
+        root: store.Root,
+    ) -> list[store.Put]:
+        """Change several biz_types, all or none (see store.biz.change_all)."""
+        puts = await store.change_all(
+            self._db, makes, actor=actor, action="biz.apply", dry_run=dry_run, root=root
+        )
+        if not dry_run and any(put.changed for put in puts):
+            log.info("%d biz_types are changed by an apply", sum(put.changed for put in puts))
+            await self.refresh()
+        return puts
 
     async def delete(self, name: str, expected: int | None, *, actor: str) -> None:
         """Delete a biz_type (see store.biz.delete) and forget it here at once."""

@@ -7,7 +7,7 @@ Seconds everywhere, as in the API; `*_ms` where a caller needs milliseconds.
 
 Write-only values: `secret`, and callback headers whose name says that they are credentials. They
 are shown as `{"set": true}`, kept where a PUT leaves them out or sends that mark back, and removed
-by null.
+by null or `{"set": false}` (TOML has no null).
 """
 
 from __future__ import annotations
@@ -327,9 +327,9 @@ def _merged_headers(
             errors.append(FieldError("given twice", where))
         elif isinstance(value, str):
             headers[lower] = value
-        elif isinstance(value, Mark) and lower in stored and is_write_only(lower):
+        elif isinstance(value, Mark) and value.set and lower in stored and is_write_only(lower):
             headers[lower] = stored[lower]
-        elif isinstance(value, Mark):
+        elif isinstance(value, Mark) and value.set:
             errors.append(FieldError("there is no stored value to keep", where))
     mentioned = {name.lower() for name in given.callback_headers}
     headers |= {
@@ -344,7 +344,7 @@ def _merged_secrets(
     given: BizTypeIn, before: BizType | None, errors: list[FieldError]
 ) -> tuple[SigningSecret, ...]:
     stored = () if before is None else before.secrets
-    if given.secret is None:
+    if given.secret is None or given.secret == Mark(set=False):
         return ()
     if isinstance(given.secret, str):
         errors += check_secret(given.secret, "#/secret")

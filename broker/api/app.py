@@ -24,6 +24,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
 from broker.api import (
+    apply,
     batch,
     biz,
     bizverbs,
@@ -58,6 +59,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *biz.OPERATIONS,
     *bizverbs.OPERATIONS,
     *history.OPERATIONS,
+    *apply.OPERATIONS,
     *probing.OPERATIONS,
     *wheel.OPERATIONS,
     *brake.OPERATIONS,

@@ -12,6 +12,8 @@ import typer
 from typer.completion import get_completion_inspect_parameters
 
 from wheel_timer.cli.audit import audit
+from wheel_timer.cli.biz import biz
+from wheel_timer.cli.brake import pause, resume
 from wheel_timer.cli.config import config
 from wheel_timer.cli.demo import demo
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
@@ -104,7 +106,7 @@ def completion(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
     "Tasks": (submit, get, explain, list_),
-    "Look after it": (audit, config, completion),
+    "Look after it": (pause, resume, audit, config, completion),
     "One role alone": (migrate, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():
@@ -112,6 +114,7 @@ for _panel, _commands in _PANELS.items():
         # `list_` is `list`: a name of Python's own cannot be a function's here.
         _name = _command.__name__.rstrip("_").replace("_", "-")
         app.command(_name, rich_help_panel=_panel)(_command)
+app.add_typer(biz, name="biz", rich_help_panel="Configure")
 app.add_typer(keys, name="keys", rich_help_panel="Configure")
 
 

@@ -15,6 +15,7 @@ import msgspec
 
 from wheel_timer.cli.exits import NO, REFUSED, UNREACHABLE, USAGE, Failure
 
+NO_CONTENT: Final = 204
 CONNECT_S: Final = 2.0
 TOTAL_S: Final = 10.0
 _KEY_HINT: Final = "give a key by --key-file FILE, or WHEEL_TIMER_KEY_FILE"
@@ -29,17 +30,15 @@ class Server:
             raise Failure(f"{url!r} is no http:// or https:// URL", USAGE)
         self.url = url.rstrip("/")
         headers = {"authorization": f"Bearer {key}"} if key else {}
-        self._http = httpx.Client(
-            headers=headers, timeout=httpx.Timeout(TOTAL_S, connect=CONNECT_S)
-        )
+        self._http = httpx.Client(headers=headers)
 
     def get(self, path: str, **query: str | int) -> Any:
         """GET the path below the URL; 404 is a Failure of exit code 1."""
         return self._ask("GET", path, params=query or None)
 
-    def post(self, path: str, body: object) -> Any:
-        """POST body as JSON."""
-        return self._ask("POST", path, content=msgspec.json.encode(body))
+    def post(self, path: str, body: object, *, total_s: float = TOTAL_S) -> Any:
+        """POST body as JSON, and wait up to total_s."""
+        return self._ask("POST", path, content=msgspec.json.encode(body), total_s=total_s)
 
     def delete(self, path: str, **query: str | int) -> Any:
         """DELETE the path below the URL."""
@@ -67,11 +66,17 @@ class Server:
         *,
         params: dict[str, str | int] | None = None,
         content: bytes | None = None,
+        total_s: float = TOTAL_S,
     ) -> Any:
         headers = {"content-type": "application/json"} if content is not None else {}
         try:
             answer = self._http.request(
-                method, self.url + path, params=params, content=content, headers=headers
+                method,
+                self.url + path,
+                params=params,
+                content=content,
+                headers=headers,
+                timeout=httpx.Timeout(total_s, connect=CONNECT_S),
             )
         except httpx.ConnectError as error:
             raise Failure(
@@ -91,7 +96,7 @@ def _decoded(answer: httpx.Response) -> Any:
     except msgspec.DecodeError:
         body = None
     if answer.is_success:
-        if body is None:
+        if body is None and answer.status_code != NO_CONTENT:
             raise Failure(f"{answer.url} is not a wheel-timer server: no JSON", UNREACHABLE)
         return body
     problem = body if isinstance(body, dict) and "title" in body else None

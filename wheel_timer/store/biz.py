@@ -39,6 +39,8 @@ LOCAL: Final = "local"
 
 # What a biz_type is to become, of what it is (None: there is none). Raises InvalidTask, NotFound.
 Make = Callable[[BizType | None], BizType]
+# Where in a request a biz_type of this name stands: a JSON pointer.
+Root = Callable[[str], str]
 
 
 class Put(NamedTuple):
@@ -151,21 +153,23 @@ async def change_all(
     actor: str,
     action: str,
     dry_run: bool = False,
+    root: Root = lambda _: "#",
 ) -> list[Put]:
     """
     The same for several, all or none: name -> (what makes it, its expected version).
 
-    dry_run: everything is checked and nothing written; versions are then those of before.
+    dry_run: everything is checked and nothing written; versions are then those of before. root:
+    where in the request the biz_type of a name stands, for the errors' pointers.
     """
     for _ in range(OVERTAKEN_MAX):
-        wanted = [await _made(db, name, *of) for name, of in makes.items()]
+        wanted = await _make_all(db, makes, root)
         changed = [put for put in wanted if put.changed]
         if dry_run:
-            await _check_references(db, changed)
+            await _check_references(db, changed, root)
             return wanted
         if not changed:
             return wanted
-        versions = await _write(db, changed, actor, action)
+        versions = await _write(db, changed, actor, action, root)
         if versions is not None:
             written = dict(zip((put.biz.biz_type for put in changed), versions, strict=True))
             return [
@@ -177,10 +181,22 @@ async def change_all(
     raise Overloaded("the configuration is being changed by others all the time")
 
 
-async def _made(db: Database, name: str, make: Make, expected: int | None) -> Put:
-    before = await load(db, name)
-    _check_version(name, before, expected)
-    return Put(make(before), before)
+async def _make_all(
+    db: Database, makes: Mapping[str, tuple[Make, int | None]], root: Root
+) -> list[Put]:
+    """Each as it is to be. Raises InvalidTask with what is wrong with any of them."""
+    wanted: list[Put] = []
+    errors: list[FieldError] = []
+    for name, (make, expected) in makes.items():
+        before = await load(db, name)
+        _check_version(name, before, expected)
+        try:
+            wanted.append(Put(make(before), before))
+        except InvalidTask as error:
+            errors += [FieldError(e.detail, root(name) + e.pointer[1:]) for e in error.errors]
+    if errors:
+        raise InvalidTask(errors)
+    return wanted
 
 
 def _check_version(name: str, before: BizType | None, expected: int | None) -> None:
@@ -194,16 +210,18 @@ def _check_version(name: str, before: BizType | None, expected: int | None) -> N
     raise StaleVersion(f"the newest version is {stands}, not {expected}")
 
 
-async def _check_references(db: Database, changed: Sequence[Put]) -> None:
+async def _check_references(db: Database, changed: Sequence[Put], root: Root) -> None:
     """What the write would find out: whether each on_failed exists, or would with these."""
     names = {put.biz.biz_type for put in changed}
     for biz, _ in changed:
         named = biz.on_failed
         if named is not None and named not in names and await load(db, named) is None:
-            raise unknown_on_failed(named)
+            raise unknown_on_failed(named, root(biz.biz_type))
 
 
-async def _write(db: Database, changed: Sequence[Put], actor: str, action: str) -> list[int] | None:
+async def _write(
+    db: Database, changed: Sequence[Put], actor: str, action: str, root: Root
+) -> list[int] | None:
     """The new versions, or None where one is no longer (or no longer not) there as it was read."""
     rows = []
     for biz, before in changed:
@@ -226,13 +244,14 @@ async def _write(db: Database, changed: Sequence[Put], actor: str, action: str) 
     assert row is not None
     versions, unknown = row
     if unknown is not None:
-        raise unknown_on_failed(unknown)
+        (first, *_) = (put.biz for put in changed if put.biz.on_failed == unknown)
+        raise unknown_on_failed(unknown, root(first.biz_type))
     return None if versions is None else list(versions)
 
 
-def unknown_on_failed(name: str) -> InvalidTask:
+def unknown_on_failed(name: str, root: str = "#") -> InvalidTask:
     """The refusal of an on_failed that leads nowhere."""
-    return InvalidTask([FieldError(f"there is no biz_type {name!r}", "#/on_failed")])
+    return InvalidTask([FieldError(f"there is no biz_type {name!r}", f"{root}/on_failed")])
 
 
 async def delete(db: Database, name: str, expected: int | None, *, actor: str) -> int:

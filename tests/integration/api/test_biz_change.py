@@ -218,14 +218,16 @@ async def test_every_broker_forgets_what_was_deleted(db: Database) -> None:
     await registry.load()
     clock.on_biz_version(registry.pulse)
     gone: asyncio.Queue[Any] = asyncio.Queue()
+    made: asyncio.Queue[Any] = asyncio.Queue()
     registry.on_delete(gone.put_nowait)
+    registry.on_change(made.put_nowait)
     await store.delete(db, "orders", None, actor="local")
     await clock.measure()
     assert await asyncio.wait_for(gone.get(), 5) == ["orders"]
     assert registry.names() == ["refunds"]
     made_again = (await store.put(db, "orders", given)).biz
     await clock.measure()
-    await registry.refresh()
+    assert await asyncio.wait_for(made.get(), 5) == [made_again]
     assert registry.get("orders") == made_again
     late = Registry(db)
     await late.load()
