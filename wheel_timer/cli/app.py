@@ -14,6 +14,7 @@ from typer.completion import get_completion_inspect_parameters
 from wheel_timer.cli.audit import audit
 from wheel_timer.cli.biz import biz
 from wheel_timer.cli.brake import pause, resume
+from wheel_timer.cli.changing import cancel, replay, reschedule, run_now
 from wheel_timer.cli.config import config
 from wheel_timer.cli.demo import demo
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
@@ -105,7 +106,7 @@ def completion(
 
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
-    "Tasks": (submit, get, explain, list_),
+    "Tasks": (submit, get, explain, list_, cancel, reschedule, run_now, replay),
     "Look after it": (pause, resume, audit, config, completion),
     "One role alone": (migrate, broker, daemon),
 }

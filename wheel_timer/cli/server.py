@@ -40,6 +40,10 @@ class Server:
         """POST body as JSON, and wait up to total_s."""
         return self._ask("POST", path, content=msgspec.json.encode(body), total_s=total_s)
 
+    def patch(self, path: str, body: object) -> Any:
+        """PATCH with body as JSON."""
+        return self._ask("PATCH", path, content=msgspec.json.encode(body))
+
     def delete(self, path: str, **query: str | int) -> Any:
         """DELETE the path below the URL."""
         return self._ask("DELETE", path, params=query or None)

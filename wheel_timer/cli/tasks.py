@@ -89,7 +89,7 @@ def submit(
 
     $ jq -c . order.json | wheel-timer submit --in 5s --data - --wait
     """
-    task: dict[str, Any] = {"biz_type": biz_type, **_when(in_, at)}
+    task: dict[str, Any] = {"biz_type": biz_type, **when(in_, at)}
     if biz_id is not None:
         task["biz_id"] = biz_id
     if data is not None:
@@ -163,21 +163,24 @@ def explain(
             out.print(Text(sentence), soft_wrap=False)
 
 
-def _fetch(task_id: str, url: Url, key_file: KeyFile, config: Config) -> dict[str, Any]:
+def task_path(task_id: str) -> str:
+    """The path of a task by its task_id, or by BIZ_TYPE/BIZ_ID."""
     from urllib.parse import quote
 
     biz_type, slash, biz_id = task_id.partition("/")
-    path = (
-        f"/v1/biz/{quote(biz_type, safe='')}/tasks/{quote(biz_id, safe='')}"
-        if slash
-        else f"/v1/tasks/{quote(task_id, safe='')}"
-    )
+    if slash:
+        return f"/v1/biz/{quote(biz_type, safe='')}/tasks/{quote(biz_id, safe='')}"
+    return f"/v1/tasks/{quote(task_id, safe='')}"
+
+
+def _fetch(task_id: str, url: Url, key_file: KeyFile, config: Config) -> dict[str, Any]:
     with connect(url, key_file, config) as server:
-        task: dict[str, Any] = server.get(path)
+        task: dict[str, Any] = server.get(task_path(task_id))
     return task
 
 
-def _when(in_: str | None, at: str | None) -> dict[str, Any]:
+def when(in_: str | None, at: str | None) -> dict[str, Any]:
+    """`start_time` or `delay` of a request, from --at or --in."""
     if (in_ is None) == (at is None):
         raise Failure(
             "when? Give one of --in and --at" if in_ is None else "--in or --at, not both",
