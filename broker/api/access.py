@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from broker.api.actor import SCOPES, Actor
+from broker.api.peer import forwarded_for, is_loopback
 from wheel_timer.bearer import KEY_PREFIX, GivenKey, given_key, is_key, split_key
 from wheel_timer.errors import Forbidden, Unauthorized
 
@@ -90,6 +91,9 @@ def _check_local(method: str, headers: Headers) -> None:
             sites.append(value)
     if len(hosts) != 1 or not _LOCAL_HOST.fullmatch(hosts[0]):
         raise Forbidden("without ADMIN_KEY only localhost, 127.0.0.1 and [::1] are served")
+    if not all(is_loopback(hop) for hop in forwarded_for(headers)):
+        # A proxy on this machine lets others in, who would find everything open.
+        raise Forbidden("without ADMIN_KEY nobody beyond this machine is served")
     if method in _READING:
         return
     own = b"http://" + hosts[0]

@@ -44,9 +44,11 @@ from broker.api.actor import Scope as KeyScope
 from broker.api.body import ClientGone
 from broker.api.context import Context
 from broker.api.operation import Operation
+from broker.api.peer import Peers
 from broker.api.problems import Problem, Refused, invalid, problem_of, response_of
+from broker.api.refusals import Refusals
 from wheel_timer import metrics
-from wheel_timer.errors import NotFound
+from wheel_timer.errors import NotFound, Unauthorized
 from wheel_timer.ops import Sees, ops_routes
 
 log = logging.getLogger(__name__)
@@ -110,9 +112,10 @@ def build_app(context: Context) -> ASGIApp:
     scopes = {page.path: page.scopes for page in pages.DESCRIBED}
     for path, page in pages.pages(OPERATIONS).items():
         routes.append(Served("GET", path, scopes[path], page))
+    refusals = Refusals(Peers(context.settings.trusted_proxies))
     for ops in ops_routes(context.health, _seen_metrics):
         routes += [Served(m, ops.path, scopes[ops.path], ops.endpoint) for m in _methods(ops)]
-    return Api(routes, Access(context.settings.admin_key, context.keys).check)
+    return Api(routes, Access(context.settings.admin_key, context.keys).check, refusals)
 
 
 def _methods(route: Route) -> list[str]:
@@ -134,10 +137,17 @@ def _bound(context: Context, operation: Operation) -> Endpoint:
 
 
 class Api:
-    """The ASGI app over a list of routes. check: who calls, as Access.check says it."""
+    """
+    The ASGI app over a list of routes.
 
-    def __init__(self, routes: Sequence[Served], check: Check) -> None:
+    check: who calls, as Access.check says it. refusals: hears of keys that count for nothing.
+    """
+
+    def __init__(
+        self, routes: Sequence[Served], check: Check, refusals: Refusals | None = None
+    ) -> None:
         self._check = check
+        self._refusals = refusals or Refusals(Peers(()))
         self._exact: dict[str, dict[str, Target]] = {}
         self._patterns: dict[str, _Pattern] = {}
         for method, path, scopes, endpoint in routes:
@@ -174,6 +184,9 @@ class Api:
         except ClientGone:
             log.debug("the client has gone", extra={"request_id": request_id})
             return
+        except Unauthorized as error:
+            self._refusals.add(scope)
+            response = _problem(error, request_id, label)
         except Exception as error:  # noqa: BLE001 - the edge of the process: every fault is answered
             response = _problem(error, request_id, label)
         await send(

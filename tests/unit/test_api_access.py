@@ -136,6 +136,13 @@ async def test_two_origins_are_as_foreign_as_one() -> None:
             await server(None).check("POST", "/v1/tasks", [(b"host", b"localhost"), *pair])
 
 
+async def test_without_a_key_a_proxy_lets_nobody_in() -> None:
+    await check(server(None), host="localhost", x_forwarded_for="127.0.0.1, ::1")
+    for hops in ("192.0.2.7", "127.0.0.1, 192.0.2.7", "unknown", ""):
+        with pytest.raises(Forbidden):
+            await check(server(None), host="localhost", x_forwarded_for=hops)
+
+
 async def test_a_key_that_others_made_a_moment_ago_counts() -> None:
     keys = Keys()
     access = Access(KEY, keys)

@@ -282,3 +282,15 @@ async def test_the_list_of_keys_has_pages(keyed: httpx.AsyncClient) -> None:
         seen += [key["key_id"] for key in page["items"]]
         cursor = page["next_cursor"] and f"&cursor={page['next_cursor']}"
     assert seen == made
+
+
+async def test_a_wrong_key_is_told_of_without_it(
+    context: Context, caplog: pytest.LogCaptureFixture
+) -> None:
+    http = client_of(context, admin_key=ADMIN_KEY, trusted_proxies=("127.0.0.0/8",))
+    guesses = [bearer(f"wtk_1_guess{n}") | {"x-forwarded-for": "192.0.2.7"} for n in range(3)]
+    for headers in [{}, *guesses]:
+        assert (await http.get("/v1/wheel", headers=headers)).status_code == 401
+    told = [record.getMessage() for record in caplog.records if "key" in record.getMessage()]
+    assert told == ["a key from 192.0.2.7 counts for nothing here"]
+    assert "guess" not in caplog.text
