@@ -5,7 +5,6 @@ from __future__ import annotations
 import ssl
 from typing import Final, NamedTuple
 
-from aiohttp import BasicAuth
 from yarl import URL
 
 from wheel_timer.errors import StartRefused
@@ -13,11 +12,13 @@ from wheel_timer.settings import Settings
 
 
 class Outward(NamedTuple):
-    """tls: None for the system's trust alone. proxy: without its user information."""
+    """tls: None for the system's trust alone. proxy: with the user information it asks for."""
 
     tls: ssl.SSLContext | None = None
     proxy: URL | None = None
-    proxy_auth: BasicAuth | None = None
+
+    def __repr__(self) -> str:
+        return "Outward()"
 
 
 DIRECT: Final = Outward()
@@ -29,12 +30,9 @@ def outward_of(settings: Settings) -> Outward:
 
     Raises StartRefused where a file cannot be used; the text shows nothing of what is in it.
     """
-    proxy = URL(settings.callback_proxy) if settings.callback_proxy else None
-    auth = None
-    if proxy is not None and proxy.user is not None:
-        auth = BasicAuth(proxy.user, proxy.password or "", encoding="utf-8")
-        proxy = proxy.with_user(None)
-    return Outward(_tls(settings), proxy, auth)
+    return Outward(
+        _tls(settings), URL(settings.callback_proxy) if settings.callback_proxy else None
+    )
 
 
 def _tls(settings: Settings) -> ssl.SSLContext | None:

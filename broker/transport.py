@@ -208,7 +208,6 @@ class CallbackTransport(AiohttpTransport):
             data=request.body or None,
             allow_redirects=False,
             proxy=self._outward.proxy,
-            proxy_auth=self._outward.proxy_auth,
         )
         assert isinstance(response, _Response)
         return response

@@ -20,6 +20,7 @@ from broker.attempt import BODY_BYTES_MAX, attempt
 from broker.deadlines import Deadlines
 from broker.guard import Guard
 from broker.outcome import Answer as Outcome
+from broker.outward import DIRECT, Outward
 from broker.terms import TermsOf
 from broker.transport import CallbackRequest, CallbackTransport
 from tests.fix_endpoint import Answer, Endpoint
@@ -64,8 +65,8 @@ def a_claim(**given: Any) -> Claim:
 class Caller:
     """Makes single attempts."""
 
-    def __init__(self, guard: Guard) -> None:
-        self.transport = CallbackTransport(guard)
+    def __init__(self, guard: Guard, outward: Outward = DIRECT) -> None:
+        self.transport = CallbackTransport(guard, outward)
         self._deadlines = Deadlines()
 
     async def __call__(self, url: str, claim: Claim | None = None, **given: Any) -> Outcome:
