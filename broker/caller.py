@@ -12,6 +12,7 @@ from typing import assert_never
 from broker.attempt import attempt
 from broker.deadlines import Deadlines
 from broker.lane import Lane
+from broker.notice import is_notice, notice_of
 from broker.outcome import (
     Answer,
     Cancelled,
@@ -30,7 +31,9 @@ from broker.settler import Settler
 from broker.terms import Terms
 from broker.transport import CallbackTransport
 from wheel_timer import signal
+from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
+from wheel_timer.store.settle import FINAL
 from wheel_timer.task import Claim, Ref, Result
 
 logger = logging.getLogger(__name__)
@@ -42,6 +45,7 @@ class Caller:
     """
     slot_free: called with a lane when a slot of it has come free. answered: with a lane, whether
     its endpoint showed that it works (None: it said 429), and when the call began and ended.
+    is_known: whether there is a biz_type by this name.
     """
 
     def __init__(
@@ -54,6 +58,7 @@ class Caller:
         broker_name: str,
         slot_free: Callable[[Lane], None],
         answered: Callable[[Lane, bool | None, float, float], None],
+        is_known: Callable[[str], bool],
     ) -> None:
         self._transport = transport
         self._clock = clock
@@ -62,6 +67,7 @@ class Caller:
         self._broker_name = broker_name
         self._slot_free = slot_free
         self._answered = answered
+        self._is_known = is_known
         self._deadlines = Deadlines()
         self._attempts: set[asyncio.Task[None] | None] = set()
 
@@ -169,8 +175,20 @@ class Caller:
                 result.outcome = "unstarted"
             case _:
                 assert_never(outcome)
+        if result.outcome in FINAL:
+            self._note(claim, result, biz)
         if result.error is not None and result.error_class is None and answer.status is not None:
             result.error_class = "status"
         self._settler.add(result, ref)
         due_ms = max(ref.moment_ms, claim.create_time_ms)
         self._report.ended(result, (started_ms or due_ms) - due_ms)
+
+    def _note(self, claim: Claim, result: Result, biz: BizType) -> None:
+        """What else the end of a task brings."""
+        result.erase = biz.erase_data and claim.biz_data is not None
+        if result.outcome != "failed" or biz.on_failed is None or is_notice(claim):
+            return
+        if self._is_known(biz.on_failed):
+            result.notice = notice_of(claim, result, biz.on_failed, self._clock.now_ms())
+        else:
+            logger.warning("%s: nobody hears of failures: there is no %s", biz, biz.on_failed)

@@ -117,6 +117,7 @@ class Notifier:
             broker_name=broker_name,
             slot_free=self._slot_free,
             answered=self._answered,
+            is_known=lambda name: name in self._lanes,
         )
         self._holding = Holding(
             db=db,

@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 from msgspec.structs import replace
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception, wait_random_exponential
@@ -26,7 +26,7 @@ from wheel_timer import metrics, signal
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected, EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.store.settle import AGAIN, BATCH_ROWS_MAX, settle_again, settle_final
+from wheel_timer.store.settle import AGAIN, BATCH_ROWS_MAX, settle_again, settle_final, settle_noted
 from wheel_timer.task import Ref, Result
 from wheel_timer.wheel import home_of
 
@@ -40,8 +40,21 @@ TEXT_REFUSED: Final = "the attempt's texts could not be stored"
 
 logger = logging.getLogger(__name__)
 
-# What goes back on the wheel has a queue per shard; None is the queue of final outcomes.
-Queue = int | None
+
+class Queue(NamedTuple):
+    """Results that are written by one call. shard: 0 where they may be of any."""
+
+    kind: Literal["final", "noted", "again"]
+    shard: int = 0
+
+
+FINAL: Final = Queue("final")
+
+
+def _queue_of(result: Result) -> Queue:
+    if result.outcome in AGAIN:
+        return Queue("again", home_of(result.task_id)[1])
+    return Queue("noted", home_of(result.task_id)[1]) if result.is_noted else FINAL
 
 
 class Settler:
@@ -81,7 +94,7 @@ class Settler:
 
     def add(self, result: Result, ref: Ref) -> None:
         """Take over a result and the entry that it answers."""
-        queue = home_of(result.task_id)[1] if result.outcome in AGAIN else None
+        queue = _queue_of(result)
         waiting = self._queues.setdefault(queue, deque())
         waiting.append((result, ref))
         self.backlog += 1
@@ -140,10 +153,11 @@ class Settler:
     async def _settle_once(self, queue: Queue, results: list[Result]) -> None:
         near: list[Ref] = []
         try:
-            if queue is None:
+            if queue.kind == "final":
                 await settle_final(self._db, results)
             else:
-                near = await settle_again(self._db, queue, results, lookahead_ms=self._lookahead_ms)
+                settle = settle_again if queue.kind == "again" else settle_noted
+                near = await settle(self._db, queue.shard, results, lookahead_ms=self._lookahead_ms)
         except DataRejected:
             raise
         except WheelTimerError:

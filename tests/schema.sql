@@ -1898,6 +1898,63 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_settle_noted_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shard smallint, p_start_times bigint[], p_statuses smallint[], p_attempts integer[], p_revisions integer[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[], p_erases boolean[], p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[], p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text, p_lookahead_ms bigint) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $_$
+DECLARE
+    v_settled   uuid[];
+    v_positions integer[];
+    v_near      integer[];
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    v_settled := wheel_settle_final_v1(
+        p_slot_lo, p_slot_hi, p_task_ids, array_fill(p_shard, ARRAY[cardinality(p_task_ids)]),
+        p_start_times, p_statuses, p_attempts, p_revisions, p_retentions, p_http_statuses,
+        p_errors, p_error_classes, p_excerpts, p_started, p_durations, p_dues, p_published,
+        p_addresses, p_brokers, p_config_versions, p_lives
+    );
+
+    EXECUTE format(
+        'UPDATE %I AS t
+        SET biz_data = NULL, content_type = ''erased''
+        FROM unnest($1, $2, $3) AS r(task_id, start_time, erase)
+        WHERE r.erase
+            AND r.task_id = ANY ($4)
+            AND t.slot = CAST((r.start_time / 1000) %% 10000000 AS integer)
+            AND t.shard = $5
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+            AND t.biz_data IS NOT NULL',
+        wheel_partition_v1(p_slot_lo)
+    ) USING p_task_ids, p_start_times, p_erases, v_settled, p_shard;
+
+    SELECT array_agg(CAST(n.position AS integer) ORDER BY n.position) INTO v_positions
+    FROM unnest(p_task_ids, p_notice_biz_types)
+        WITH ORDINALITY AS n(task_id, biz_type, position)
+    WHERE n.biz_type IS NOT NULL AND n.task_id = ANY (v_settled);
+    IF v_positions IS NULL THEN
+        RETURN '{}';
+    END IF;
+    SELECT s.near INTO v_near
+    FROM (
+        SELECT array_agg(p_notice_ids[v] ORDER BY i) AS ids,
+            array_agg(p_notice_times[v] ORDER BY i) AS times,
+            array_agg(p_notice_biz_types[v] ORDER BY i) AS biz_types,
+            array_agg(p_notice_biz_ids[v] ORDER BY i) AS biz_ids,
+            array_agg(p_notice_data[v] ORDER BY i) AS data,
+            array_agg(p_notice_content_type ORDER BY i) AS content_types
+        FROM unnest(v_positions) WITH ORDINALITY AS u(v, i)
+    ) AS n
+    CROSS JOIN LATERAL wheel_submit_v1(
+        p_shard, n.ids, n.times, n.biz_types, n.biz_ids, n.data, n.content_types,
+        NULL, NULL, NULL, NULL, p_lookahead_ms
+    ) AS s;
+    RETURN ARRAY(SELECT v_positions[k] FROM unnest(v_near) AS k);
+END
+$_$;
+
 CREATE FUNCTION public.wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'

@@ -143,4 +143,12 @@ class Result(msgspec.Struct, gc=False):
     config_version: int = 0
     retention_ms: int = 0
     delay_ms: int = 0
+    erase: bool = False
+    notice: NewTask | None = None
+
+    @property
+    def is_noted(self) -> bool:
+        """Whether its end leaves more than a status."""
+        return self.erase or self.notice is not None
+
     life: int = 1

@@ -33,3 +33,25 @@ FROM wheel_settle_again_v1(
     CAST(:addresses AS text[]), CAST(:brokers AS text[]), CAST(:config_versions AS bigint[]),
     CAST(:lives AS smallint[]), CAST(:lookahead_ms AS bigint)
 ) AS n
+
+-- name: settle_noted
+-- End tasks of one shard and partition whose end leaves more than a status: see
+-- wheel_settle_noted_v1.
+-- In:    as settle_final, one shard; erases, and the notices of dead tasks
+-- Out:   integer[]: positions of the notices that the caller publishes
+-- Edge:  pending -> finished | failed | cancelled; each notice: new -> pending
+-- Cost:  settle_final, one more update a row, and the submit of the notices
+-- Locks: fence shared, task rows in place order, requeue rows by task_id, new rows
+SELECT wheel_settle_noted_v1(
+    CAST(:slot_lo AS integer), CAST(:slot_hi AS integer), CAST(:task_ids AS uuid[]),
+    CAST(:shard AS smallint), CAST(:start_times AS bigint[]), CAST(:statuses AS smallint[]),
+    CAST(:attempts AS integer[]), CAST(:revisions AS integer[]), CAST(:retentions AS bigint[]),
+    CAST(:http_statuses AS smallint[]), CAST(:errors AS text[]), CAST(:error_classes AS text[]),
+    CAST(:excerpts AS text[]), CAST(:started AS bigint[]), CAST(:durations AS integer[]),
+    CAST(:dues AS bigint[]), CAST(:published AS bigint[]), CAST(:addresses AS text[]),
+    CAST(:brokers AS text[]), CAST(:config_versions AS bigint[]), CAST(:lives AS smallint[]),
+    CAST(:erases AS boolean[]), CAST(:notice_ids AS uuid[]), CAST(:notice_times AS bigint[]),
+    CAST(:notice_biz_types AS text[]), CAST(:notice_biz_ids AS text[]),
+    CAST(:notice_data AS bytea[]), CAST(:notice_content_type AS text),
+    CAST(:lookahead_ms AS bigint)
+)

@@ -1,7 +1,8 @@
 """
-Settle: what came of attempts. sql/migrations: wheel_settle_final_v1, wheel_settle_again_v1.
+Settle: what came of attempts. sql/migrations: wheel_settle_final_v1, wheel_settle_noted_v1,
+wheel_settle_again_v1.
 
-Both are fenced by revision and attempt, so a result reported twice, late, or by a broker that was
+All are fenced by revision and attempt, so a result reported twice, late, or by a broker that was
 taken for dead changes nothing it may not. Callers hand over one row a task.
 """
 
@@ -43,6 +44,45 @@ async def settle_final(db: Database, rows: Sequence[Result]) -> None:
                 "statuses": [int(FINAL[r.outcome]) for r in batch],
             },
         )
+
+
+async def settle_noted(
+    db: Database, shard: int, rows: Sequence[Result], *, lookahead_ms: int = 1000
+) -> list[Ref]:
+    """
+    End tasks of one shard whose payload goes with them, or of which a notice tells; as
+    settle_final otherwise, and safe to repeat.
+
+    Returns references of the notices that were written and are due: the caller publishes them.
+    """
+    near: list[Ref] = []
+    for run, batch in by_partition(rows, _place):
+        notices = [r.notice for r in batch]
+        row = await db.fetch_one(
+            "settle_noted",
+            _facts(batch)
+            | {
+                "shard": shard,
+                "slot_lo": run.slot_lo,
+                "slot_hi": run.slot_hi,
+                "statuses": [int(FINAL[r.outcome]) for r in batch],
+                "erases": [r.erase for r in batch],
+                "notice_ids": [n and n.task_id for n in notices],
+                "notice_times": [n and n.start_time_ms for n in notices],
+                "notice_biz_types": [n and n.biz_type for n in notices],
+                "notice_biz_ids": [n and n.biz_id for n in notices],
+                "notice_data": [n and n.biz_data for n in notices],
+                "notice_content_type": next((n.content_type for n in notices if n), None),
+                "lookahead_ms": lookahead_ms,
+            },
+        )
+        assert row is not None
+        for position in row[0]:
+            notice = notices[position - 1]
+            assert notice is not None
+            moment_ms = notice.start_time_ms
+            near.append(Ref(notice.task_id, moment_ms, moment_ms, moment_ms, notice.biz_type))
+    return near
 
 
 async def settle_again(
