@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from daemon.due import DueHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
+from daemon.operations import OPERATIONS_SHARD, Operator
 from daemon.sweep import SweepHand
 from wheel_timer import metrics
 from wheel_timer.clock import PULSE_IDLE_S, Clock
@@ -145,6 +146,13 @@ class Daemon:
             swept_ms=term.sweep_time_ms,
             visibility_s=settings.visibility,
         )
+        operator = Operator(
+            db=self._db,
+            clock=self._clock,
+            leader=leader,
+            shards=settings.shards,
+            lookahead_ms=round(settings.lookahead * 1000),
+        )
         due = DueHand(
             db=self._db,
             event_center=event_center,
@@ -154,8 +162,12 @@ class Daemon:
             lookahead_ms=round(settings.lookahead * 1000),
             visibility_ms=round(settings.visibility * 1000),
             moved=sweep.follow,
+            found_operations=operator.wake,
         )
-        await asyncio.gather(leader.keep(), turn(due, leader), turn(sweep, leader))
+        duties = [leader.keep(), turn(due, leader), turn(sweep, leader)]
+        if leader.shard == OPERATIONS_SHARD:
+            duties.append(turn(operator, leader))
+        await asyncio.gather(*duties)
         # It may have ended without a word, by the clock alone: this process was frozen.
         leader.step_down("its lease was not renewed in time")
         await leader.resign()

@@ -64,7 +64,8 @@ class DueHand:
 
     current_ms: where the hand stands; everything up to there was published. lookahead_ms: how far
     it runs ahead. visibility_ms: when a published requeue row is looked at again. moved: called
-    with current_ms whenever it has moved (the sweep follows where it stood).
+    with current_ms whenever it has moved (the sweep follows where it stood). found_operations:
+    called where a look has found that there are some.
     """
 
     name = "due"
@@ -80,6 +81,7 @@ class DueHand:
         lookahead_ms: int,
         visibility_ms: int,
         moved: Callable[[int], None],
+        found_operations: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -96,6 +98,7 @@ class DueHand:
         # A look sees two look-aheads, and must come before the first of them is over.
         self._look_each_s = min(LOOK_EACH_S, lookahead_ms / 1000)
         self._moved = moved
+        self._found_operations = found_operations
         self.current_ms = current_ms
         # Published by fenced ticks, but for the rests; and by unfenced ones.
         self._published_ms = current_ms
@@ -107,13 +110,15 @@ class DueHand:
     async def tick(self) -> Tick:
         """Look; if anything is due soon, or a minute has passed, close a moment and serve it."""
         began_s = time.monotonic()
-        is_due = await store.look(
+        is_due, has_operations = await store.look(
             self._db,
             self._clock,
             self._leader.shard,
             self._published_ms,
             self._horizon(2 * self._lookahead_ms),
         )
+        if has_operations:
+            self._found_operations()
         if not self._clock.is_known():
             return Tick(0, self._look_each_s)
         # A new leader closes before anything else.

@@ -27,6 +27,7 @@ from wheel_timer.errors import (
     FenceBusy,
     LeadershipLost,
     SchemaMismatch,
+    StepTaken,
     WheelTimerError,
 )
 from wheel_timer.monotonic import monotonic_s
@@ -45,6 +46,7 @@ POOL_WAIT_S: Final = 5.0
 SQLSTATE_LEADERSHIP_LOST: Final = "WT001"
 SQLSTATE_FENCE_UNSAFE: Final = "WT002"
 SQLSTATE_NO_SHARD: Final = "WT003"
+SQLSTATE_STEP_TAKEN: Final = "WT004"
 
 _RETRYABLE: Final = (
     errors.SerializationFailure,
@@ -60,6 +62,8 @@ def translate(error: psycopg.Error) -> WheelTimerError:
     if state == SQLSTATE_LEADERSHIP_LOST:
         shard, epoch = (error.diag.message_detail or "0 0").split()
         return LeadershipLost(int(shard), int(epoch))
+    if state == SQLSTATE_STEP_TAKEN:
+        return StepTaken(message)
     if state == SQLSTATE_NO_SHARD or isinstance(
         error, errors.UndefinedTable | errors.UndefinedFunction | errors.UndefinedColumn
     ):

@@ -16,6 +16,7 @@ The errors of wheel-timer, one tree:
     │   └── EventCenterUnavailable
     ├── DataRejected             Postgres refused a value; the caller halves its batch
     ├── LeadershipLost           another epoch leads the shard; step down
+    ├── StepTaken                an operation was stopped, or another leader is at it
     ├── FenceBusy                a writer holds the fence; the tick goes on unfenced
     ├── SchemaMismatch           the database is older (or newer) than this code
     └── StartRefused             a process cannot start; its text is the one line shown
@@ -121,6 +122,10 @@ class LeadershipLost(WheelTimerError):
         super().__init__(f"shard {shard} is no longer led under epoch {epoch}")
         self.shard = shard
         self.epoch = epoch
+
+
+class StepTaken(WheelTimerError):
+    """A chunk of an operation is not the one to come any more; nothing of it was done."""
 
 
 class FenceBusy(WheelTimerError):

@@ -33,6 +33,7 @@ from broker.api import (
     history,
     keys,
     lists,
+    operating,
     pages,
     probing,
     tasks,
@@ -56,6 +57,7 @@ log = logging.getLogger(__name__)
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *tasks.OPERATIONS,
     *lists.OPERATIONS,
+    *operating.OPERATIONS,
     *batch.OPERATIONS,
     *change.OPERATIONS,
     *biz.OPERATIONS,

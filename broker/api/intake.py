@@ -127,6 +127,11 @@ class RefusedByBizType(InvalidTask):
     """The biz_type's configuration does not allow this task; a newer one may."""
 
 
+def is_biz_id(text: str) -> bool:
+    """Whether a text may be a biz_id, or the beginning of one."""
+    return 1 <= len(text.encode()) <= BIZ_ID_BYTES_MAX and not _CONTROL.search(text)
+
+
 def decode_task(raw: bytes | Raw) -> TaskIn:
     """The task of one JSON text. Raises InvalidTask (a rule of its types), or 400: not JSON."""
     return decode(_TASK, raw)

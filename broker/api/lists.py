@@ -15,7 +15,7 @@ from starlette.responses import Response
 from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.cursor import decode_cursor, encode_cursor
-from broker.api.intake import BIZ_ID_BYTES_MAX, check_biz_type
+from broker.api.intake import BIZ_ID_BYTES_MAX, check_biz_type, is_biz_id
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.paging import PAGING, limit_of
 from broker.api.problems import invalid
@@ -29,7 +29,6 @@ DAY_MS: Final = 86_400_000
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
 # A plus sign that was not percent-encoded arrives as a space.
 _LOST_PLUS: Final = re.compile(r" (\d\d:\d\d)$", re.ASCII)
-_CONTROL: Final = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _TIMES: Final = ("start_from", "start_to", "finish_from", "finish_to")
 
 
@@ -157,7 +156,7 @@ def _time(name: str, text: str) -> int:
 
 
 def _biz_id(name: str, text: str) -> str:
-    if not 1 <= len(text.encode(errors="replace")) <= BIZ_ID_BYTES_MAX or _CONTROL.search(text):
+    if not is_biz_id(text):
         raise invalid(f"{name}: 1 to {BIZ_ID_BYTES_MAX} bytes, no control characters")
     return text
 

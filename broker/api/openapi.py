@@ -22,6 +22,7 @@ _PARAMETERS: Final = {
     "biz_type": ({"type": "string"}, "the name of a line of business"),
     "biz_id": ({"type": "string"}, "the business's own id, percent-encoded as one segment"),
     "key_id": ({"type": "string"}, "the part of a key between the underscores"),
+    "operation_id": ({"type": "string", "format": "uuid"}, "as its start has returned it"),
     "name": ({"type": "string"}, "the last part of a problem's type"),
 }
 

@@ -19,7 +19,8 @@ CREATE INDEX timer_dead_time ON timer_dead (finish_time, task_id);
 -- each is read by equality, so rows of other laps in it cost nothing either.
 --
 -- In:  p_is_leased: null for any, else whether somebody calls it right now; p_biz_types: LIKE
---      patterns, of which one must hold; p_touched_to: only what was put on the wheel before.
+--      patterns, of which one must hold; p_asked_at: only what was submitted by then, and not put
+--      on the wheel anew since.
 -- Out: a row for each task that fits, then one with task_id null: how many rows (and slots without
 --      any) were looked at, where the last of them lies (last_time null: all of last_slot was
 --      looked at), and whether the range is done.
@@ -28,7 +29,7 @@ CREATE FUNCTION wheel_select_v1(
     p_key_time bigint, p_key_id uuid, p_shards integer,
     p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean,
     p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid,
-    p_touched_to bigint, p_limit integer, p_looked_max integer
+    p_asked_at bigint, p_limit integer, p_looked_max integer
 ) RETURNS TABLE (
     task_id uuid, start_time bigint, looked integer, last_slot integer, last_time bigint,
     last_id uuid, is_done boolean
@@ -79,7 +80,8 @@ BEGIN
                     AND ($14 IS NULL OR t.finish_time < $14)
                     AND ($15 IS NULL OR t.http_status = $15)
                     AND ($16 IS NULL OR t.schedule_id = $16)
-                    AND ($17 IS NULL OR greatest(t.create_time, t.renew_time) < $17) AS fits
+                    AND ($17 IS NULL OR t.create_time <= $17)
+                    AND ($17 IS NULL OR t.renew_time IS NULL OR t.renew_time < $17) AS fits
                 FROM %1$I AS t
                 WHERE t.slot = o.slot
                     AND t.shard = CAST(h.shard AS smallint)
@@ -101,7 +103,7 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING p_slot_lo, p_slot_hi, p_from, p_to, p_key_time, p_key_id, p_shards, p_biz_type,
         p_biz_types, p_status, p_is_leased, v_now, p_finish_from, p_finish_to, p_http_status,
-        p_schedule_id, p_touched_to, p_looked_max
+        p_schedule_id, p_asked_at, p_looked_max
     LOOP
         looked := looked + 1;
         last_slot := v_row.slot;

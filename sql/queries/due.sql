@@ -54,11 +54,12 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 -- name: look
 -- Whether anything is due in (after, to]; with it the pulse, so that an idle daemon asks once.
 -- In:    shard, after, to bigint (ms)
--- Out:   due boolean; then as `pulse`
--- Cost:  one index descent a second of the range
+-- Out:   due boolean; whether an operation is to go on boolean; then as `pulse`
+-- Cost:  one index descent a second of the range, and one
 -- Locks: none
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
+    EXISTS (SELECT FROM timer_operation AS o WHERE o.state = 'running'),
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
     CAST(0 AS bigint),

@@ -11,7 +11,7 @@ FROM wheel_select_v1(
     CAST(:shards AS integer), CAST(:biz_type AS text), CAST(:biz_types AS text[]),
     CAST(:status AS smallint), CAST(:is_leased AS boolean), CAST(:finish_from AS bigint),
     CAST(:finish_to AS bigint), CAST(:http_status AS smallint), CAST(:schedule_id AS uuid),
-    CAST(:touched_to AS bigint), CAST(:limit AS integer), CAST(:looked_max AS integer)
+    CAST(:asked_at AS bigint), CAST(:limit AS integer), CAST(:looked_max AS integer)
 ) AS s
 
 -- name: select_dead

@@ -140,7 +140,7 @@ async def test_each_member_of_a_filter_narrows_it(db: Database, sessions: Sessio
         ({"schedule_id": schedule_id}, tasks[6:8]),
         ({"finish_from": WRAP_MS + 100, "finish_to": WRAP_MS + 200}, tasks[:4]),
         ({"finish_from": WRAP_MS + 101}, tasks[4:6]),
-        ({"touched_to": 1}, []),
+        ({"asked_at": 1}, []),
         ({"biz_type": "orders.a", "biz_id_prefix": "id-1"}, [tasks[10]]),
         ({"biz_type": "orders.b", "biz_id_prefix": "id-1"}, [tasks[1], tasks[11]]),
         ({"biz_type": "orders.b", "biz_id": "id-1"}, [tasks[1]]),
@@ -245,7 +245,7 @@ async def hot(db: Database, sessions: Sessions) -> list[NewTask]:
 def place_params(**changed: Any) -> dict[str, Any]:
     names = (
         *("biz_type", "biz_types", "status", "is_leased", "finish_from", "finish_to"),
-        *("http_status", "schedule_id", "touched_to"),
+        *("http_status", "schedule_id", "asked_at"),
     )
     slot = slot_of(WRAP_MS)
     return (

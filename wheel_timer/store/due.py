@@ -100,7 +100,14 @@ async def advance(db: Database, shard: int, epoch: int, current_ms: int) -> None
     await db.execute("advance", {"shard": shard, "epoch": epoch, "current": current_ms})
 
 
-async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int) -> bool:
+class Look(NamedTuple):
+    """What a look has found. has_operations: one is to go on, as far as was looked."""
+
+    is_due: bool
+    has_operations: bool
+
+
+async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int) -> Look:
     """
     Whether anything is due in (after, to]. Closes and writes nothing; measures the clock.
 
@@ -109,13 +116,12 @@ async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int
     first_s, last_s = (after_ms + 1) // 1000, to_ms // 1000
     if last_s - first_s > LOOK_S_MAX or first_s // LAP_S != last_s // LAP_S:
         await clock.measure()
-        return True
+        return Look(True, False)
     row, sent_s, came_s = await db.fetch_timed(
         "look", {"shard": shard, "after": after_ms, "to": to_ms}
     )
-    clock.observe(Pulse._make(row[1:]), sent_s, came_s)
-    due: bool = row[0]
-    return due
+    clock.observe(Pulse._make(row[2:]), sent_s, came_s)
+    return Look._make(row[:2])
 
 
 async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Window]:

@@ -34,8 +34,8 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     What must be true of a task; None: anything. Times in ms, intervals [from, to).
 
     biz_id and biz_id_prefix need biz_type. visible: patterns of biz_types, a name or a prefix and
-    `*`, that the asker sees; None: all. touched_to: only what was put on the wheel before, by
-    its submit or by the last change that did it anew.
+    `*`, that the asker sees; None: all. asked_at: only what was submitted by then, and
+    not put on the wheel anew (moved, run, replayed) since.
     """
 
     biz_type: str | None = None
@@ -49,7 +49,7 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     biz_id_prefix: str | None = None
     schedule_id: UUID | None = None
     visible: tuple[str, ...] | None = None
-    touched_to: int | None = None
+    asked_at: int | None = None
 
     @property
     def has_time(self) -> bool:
@@ -90,7 +90,10 @@ class Filter(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         return (
             _within(row.start_time, self.start_from, self.start_to)
             and _within(row.finish_time, self.finish_from, self.finish_to)
-            and _within(max(row.create_time, row.renew_time or 0), None, self.touched_to)
+            and (
+                self.asked_at is None
+                or (row.create_time <= self.asked_at and (row.renew_time or 0) < self.asked_at)
+            )
             and self.http_status in (None, row.http_status)
             and self.schedule_id in (None, row.schedule_id)
             and self.biz_id in (None, row.biz_id)

@@ -148,7 +148,7 @@ async def _by_place(
                 "finish_to": filter_.finish_to,
                 "http_status": filter_.http_status,
                 "schedule_id": filter_.schedule_id,
-                "touched_to": filter_.touched_to,
+                "asked_at": filter_.asked_at,
                 "limit": limit - len(found),
                 "looked_max": min(LOOKED_MAX - looked, max(LOOK_ROWS, limit)),
             },
