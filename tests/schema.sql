@@ -1200,11 +1200,154 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_operate_v1(p_operation_id uuid, p_step integer, p_key jsonb, p_is_done boolean, p_shard smallint, p_verb text, p_sets integer, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[], p_to_times bigint[], p_dues bigint[], p_retention_ms bigint, p_lookahead_ms bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_verdicts text[];
+    v_done     bigint;
+BEGIN
+    IF p_verb = 'purge' THEN
+        v_done := wheel_purge_v1(p_shard, p_task_ids, p_start_times, p_revisions);
+    ELSE
+        SELECT c.verdicts INTO v_verdicts
+        FROM wheel_change_v1(
+            p_shard, p_task_ids, p_start_times,
+            array_fill(p_verb, ARRAY[cardinality(p_task_ids)]), p_revisions, p_to_times, p_dues,
+            array_fill(p_sets, ARRAY[cardinality(p_task_ids)]), NULL, NULL, NULL, NULL, NULL, NULL,
+            NULL, p_retention_ms, p_lookahead_ms
+        ) AS c;
+        SELECT count(*) INTO v_done
+        FROM unnest(v_verdicts) AS d(verdict)
+        WHERE d.verdict IN ('done', 'revived', 'stopping');
+    END IF;
+    PERFORM wheel_operation_step_v1(
+        p_operation_id, p_step, cardinality(p_task_ids), v_done, 0, p_key, p_is_done
+    );
+    RETURN v_done;
+END
+$$;
+
+CREATE FUNCTION public.wheel_operation_step_v1(p_operation_id uuid, p_step integer, p_matched bigint, p_done bigint, p_errors bigint, p_key jsonb, p_is_done boolean) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    UPDATE timer_operation AS o
+    SET step = o.step + 1,
+        matched = o.matched + p_matched,
+        done = o.done + p_done,
+        errors = o.errors + p_errors,
+        skipped = o.skipped + p_matched - p_done - p_errors,
+        key = coalesce(p_key, o.key),
+        state = CASE WHEN p_is_done THEN 'done' ELSE o.state END,
+        finish_time = CASE WHEN p_is_done THEN wheel_now_ms() END
+    WHERE o.operation_id = p_operation_id AND o.step = p_step AND o.state = 'running';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the operation is not at this step' USING ERRCODE = 'WT004';
+    END IF;
+END
+$$;
+
 CREATE FUNCTION public.wheel_partition_v1(p_slot integer) RETURNS text
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
 $$;
+
+CREATE FUNCTION public.wheel_purge_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[]) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_now       bigint;
+    v_biz_types text[];
+    v_biz_ids   text[];
+    v_tids      tid[];
+    v_places    bigint[];
+    v_ids       uuid[];
+    v_slot      integer;
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+
+    -- A key is locked before its task; whether it is this task's, the key alone says.
+    SELECT array_agg(l.biz_type), array_agg(l.biz_id) INTO v_biz_types, v_biz_ids
+    FROM (
+        SELECT t.biz_type, t.biz_id, t.task_id
+        FROM wheel_find_v1(p_task_ids) AS t
+        WHERE t.biz_id IS NOT NULL
+        ORDER BY t.biz_type, t.biz_id
+    ) AS w
+    CROSS JOIN LATERAL (
+        SELECT k.biz_type, k.biz_id
+        FROM timer_key AS k
+        WHERE k.biz_type = w.biz_type AND k.biz_id = w.biz_id AND k.task_id = w.task_id
+        FOR UPDATE
+    ) AS l;
+
+    WITH asked AS MATERIALIZED (
+        SELECT r.task_id, r.place, r.revision, wheel_home_v1(r.task_id) AS home
+        FROM unnest(p_task_ids, p_start_times, p_revisions) AS r(task_id, place, revision)
+    ), locked AS MATERIALIZED (
+        SELECT l.*
+        FROM (
+            SELECT array_agg(p.task_id) AS task_ids, array_agg(p.place) AS places
+            FROM (
+                SELECT a.task_id, a.place FROM asked AS a
+                UNION
+                SELECT a.task_id, a.home FROM asked AS a
+            ) AS p
+        ) AS g
+        CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
+    ), gone AS MATERIALIZED (
+        SELECT k.task_id
+        FROM asked AS a
+        JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
+        WHERE k.status <> 4
+            AND k.revision = a.revision
+            AND (k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now)
+    )
+    SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time)
+    INTO v_ids, v_tids, v_places
+    FROM gone AS g
+    JOIN locked AS l ON l.task_id = g.task_id;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+
+    FOR v_slot IN
+        SELECT DISTINCT CAST((p.place / 1000) % 10000000 AS integer) / 100000 * 100000
+        FROM unnest(v_places) AS p(place)
+    LOOP
+        EXECUTE format(
+            'DELETE FROM %I AS t
+            USING unnest($1, $2) AS c(tid, place)
+            WHERE t.ctid = c.tid
+                AND CAST((c.place / 1000) %% 10000000 AS integer) / 100000 * 100000 = $3',
+            wheel_partition_v1(v_slot)
+        ) USING v_tids, v_places, v_slot;
+    END LOOP;
+
+    PERFORM FROM timer_requeue AS q WHERE q.task_id = ANY (v_ids) ORDER BY q.task_id FOR UPDATE;
+    DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_ids);
+    PERFORM FROM timer_dead AS d WHERE d.task_id = ANY (v_ids) ORDER BY d.task_id FOR UPDATE;
+    DELETE FROM timer_dead AS d WHERE d.task_id = ANY (v_ids);
+    DELETE FROM timer_attempt AS a WHERE a.task_id = ANY (v_ids);
+    DELETE FROM timer_key AS k
+    USING unnest(v_biz_types, v_biz_ids) AS w(biz_type, biz_id)
+    WHERE k.biz_type = w.biz_type AND k.biz_id = w.biz_id AND k.task_id = ANY (v_ids);
+    RETURN cardinality(v_ids);
+END
+$_$;
 
 CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to bigint, p_task_ids uuid[], p_again bigint[], p_published boolean[]) RETURNS integer
     LANGUAGE plpgsql
@@ -1505,7 +1648,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_select_v1(p_slot_lo integer, p_slot_hi integer, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_shards integer, p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean, p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid, p_touched_to bigint, p_limit integer, p_looked_max integer) RETURNS TABLE(task_id uuid, start_time bigint, looked integer, last_slot integer, last_time bigint, last_id uuid, is_done boolean)
+CREATE FUNCTION public.wheel_select_v1(p_slot_lo integer, p_slot_hi integer, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_shards integer, p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean, p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid, p_asked_at bigint, p_limit integer, p_looked_max integer) RETURNS TABLE(task_id uuid, start_time bigint, looked integer, last_slot integer, last_time bigint, last_id uuid, is_done boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -1552,7 +1695,8 @@ BEGIN
                     AND ($14 IS NULL OR t.finish_time < $14)
                     AND ($15 IS NULL OR t.http_status = $15)
                     AND ($16 IS NULL OR t.schedule_id = $16)
-                    AND ($17 IS NULL OR greatest(t.create_time, t.renew_time) < $17) AS fits
+                    AND ($17 IS NULL OR t.create_time <= $17)
+                    AND ($17 IS NULL OR t.renew_time IS NULL OR t.renew_time < $17) AS fits
                 FROM %1$I AS t
                 WHERE t.slot = o.slot
                     AND t.shard = CAST(h.shard AS smallint)
@@ -1574,7 +1718,7 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING p_slot_lo, p_slot_hi, p_from, p_to, p_key_time, p_key_id, p_shards, p_biz_type,
         p_biz_types, p_status, p_is_leased, v_now, p_finish_from, p_finish_to, p_http_status,
-        p_schedule_id, p_touched_to, p_looked_max
+        p_schedule_id, p_asked_at, p_looked_max
     LOOP
         looked := looked + 1;
         last_slot := v_row.slot;
@@ -2346,6 +2490,29 @@ CREATE TABLE public.timer_node (
     CONSTRAINT timer_node_role_check CHECK ((role = ANY (ARRAY['daemon'::text, 'broker'::text])))
 );
 
+CREATE TABLE public.timer_operation (
+    operation_id uuid NOT NULL,
+    create_time bigint NOT NULL,
+    finish_time bigint,
+    matched bigint DEFAULT 0 NOT NULL,
+    done bigint DEFAULT 0 NOT NULL,
+    skipped bigint DEFAULT 0 NOT NULL,
+    errors bigint DEFAULT 0 NOT NULL,
+    shift_ms bigint,
+    rate double precision,
+    over_ms bigint,
+    step integer DEFAULT 0 NOT NULL,
+    action text NOT NULL COLLATE pg_catalog."C",
+    state text DEFAULT 'running'::text NOT NULL COLLATE pg_catalog."C",
+    actor text NOT NULL COLLATE pg_catalog."C",
+    error text,
+    filter jsonb NOT NULL,
+    key jsonb,
+    CONSTRAINT timer_operation_action_check CHECK ((action = ANY (ARRAY['cancel'::text, 'shift'::text, 'replay'::text, 'run'::text, 'purge'::text]))),
+    CONSTRAINT timer_operation_end CHECK (((state = 'running'::text) = (finish_time IS NULL))),
+    CONSTRAINT timer_operation_state_check CHECK ((state = ANY (ARRAY['running'::text, 'done'::text, 'stopped'::text, 'failed'::text])))
+);
+
 CREATE VIEW public.timer_payload_view AS
  SELECT task_id,
     biz_type,
@@ -2513,6 +2680,9 @@ ALTER TABLE ONLY public.timer_migration
 ALTER TABLE ONLY public.timer_node
     ADD CONSTRAINT timer_node_pkey PRIMARY KEY (node);
 
+ALTER TABLE ONLY public.timer_operation
+    ADD CONSTRAINT timer_operation_pkey PRIMARY KEY (operation_id);
+
 ALTER TABLE ONLY public.timer_pointer
     ADD CONSTRAINT timer_pointer_pkey PRIMARY KEY (shard);
 
@@ -2532,6 +2702,10 @@ CREATE INDEX timer_change_object ON public.timer_change USING btree (object, "ti
 CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finish_time, task_id);
 
 CREATE INDEX timer_dead_time ON public.timer_dead USING btree (finish_time, task_id);
+
+CREATE INDEX timer_operation_running ON public.timer_operation USING btree (create_time) WHERE (state = 'running'::text);
+
+CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_time, operation_id);
 
 CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
 

@@ -64,7 +64,7 @@ class FilterIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
     start_to: Annotated[Raw | UnsetType, Meta(extra_json_schema=_MOMENT)] = UNSET
     finish_from: Annotated[Raw | UnsetType, Meta(extra_json_schema=_MOMENT)] = UNSET
     finish_to: Annotated[Raw | UnsetType, Meta(extra_json_schema=_MOMENT)] = UNSET
-    http_status: Annotated[int | None, Meta(ge=100, le=599)] = None
+    http_status: Annotated[int, Meta(ge=100, le=599)] | None = None
     biz_id_prefix: Annotated[str | None, Meta(description="needs biz_type")] = None
     schedule_id: UUID | None = None
 

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 from tests.acceptance.fix_up import Up, beside, wheel_timer
@@ -65,6 +66,36 @@ def test_list_goes_on_over_pages(up: Up) -> None:
     assert "there are more" in lines.stderr
     refused = wheel_timer("list", "--url", up.url, "--prefix", "list-")
     assert (refused.returncode, "needs biz_type" in refused.stderr) == (3, True)
+
+
+def test_an_operation_is_begun_watched_and_told(up: Up) -> None:
+    for n in range(3):
+        wheel_timer(
+            *("submit", "--url", up.url, "--in", "2h", "--biz-id", f"ops-{n}"),
+            *("--callback", "http://127.0.0.1:1/"),
+        )
+    of_them = ("--url", up.url, "--biz-type", "default", "--prefix", "ops-")
+    dry = wheel_timer("ops", "start", "cancel", *of_them, "--dry-run")
+    assert "3 tasks are meant" in dry.stdout, dry.stderr
+    unasked = wheel_timer("ops", "start", "cancel", *of_them)
+    assert (unasked.returncode, "--yes" in unasked.stderr) == (2, True)
+    begun = wheel_timer("ops", "start", "cancel", *of_them, "--yes")
+    assert begun.returncode == 0, begun.stderr
+    operation_id = begun.stdout.strip()
+    deadline = time.monotonic() + 20
+    while True:
+        shown = wheel_timer("ops", "show", operation_id, "--url", up.url, "--json")
+        operation = json.loads(shown.stdout)
+        if operation["state"] != "running":
+            break
+        assert time.monotonic() < deadline
+    assert (operation["state"], operation["matched"], operation["done"]) == ("done", 3, 3)
+    listed = wheel_timer("ops", "list", "--url", up.url)
+    assert operation_id in listed.stdout
+    stopped = wheel_timer("ops", "stop", operation_id, "--url", up.url, "--yes")
+    assert (stopped.returncode, "done" in stopped.stdout) == (0, True)
+    cancelled = wheel_timer("list", *of_them, "--status", "cancelled", "--json")
+    assert len(cancelled.stdout.splitlines()) == 3
 
 
 async def test_wait_exits_1_where_the_task_failed(up: Up, endpoint: Endpoint) -> None:

@@ -21,6 +21,7 @@ from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Fai
 from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
 from wheel_timer.cli.listing import list_
+from wheel_timer.cli.ops import ops
 from wheel_timer.cli.output import print_failure
 from wheel_timer.cli.roles import broker, daemon, migrate
 from wheel_timer.cli.tasks import explain, get, submit
@@ -116,6 +117,7 @@ for _panel, _commands in _PANELS.items():
         _name = _command.__name__.rstrip("_").replace("_", "-")
         app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(biz, name="biz", rich_help_panel="Configure")
+app.add_typer(ops, name="ops", rich_help_panel="Tasks")
 app.add_typer(keys, name="keys", rich_help_panel="Configure")
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -103,7 +103,7 @@ def list_(
         if as_json:
             print_ndjson(items)
         else:
-            out.print(_table(items, datetime.now(UTC)))
+            out.print(tasks_table(items, datetime.now(UTC)))
 
 
 def given_filter(**values: object) -> dict[str, Any]:
@@ -139,7 +139,8 @@ def _items(server: Server, query: Mapping[str, Any], limit: int) -> Iterator[dic
             return
 
 
-def _table(items: Iterator[dict[str, Any]], now: datetime) -> Table | Text:
+def tasks_table(items: Iterable[dict[str, Any]], now: datetime) -> Table | Text:
+    """Tasks of a list, a line each."""
     table = Table(box=None, header_style="dim", pad_edge=False)
     for name in ("task_id", "biz_type", "biz_id", "status"):
         table.add_column(name, overflow="fold")
