@@ -51,7 +51,7 @@ STATUSES: Final[dict[Action, tuple[StatusWord, ...]]] = {
 _MOMENT: Final = {"type": ["number", "string", "null"]}
 
 
-class FilterIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
+class WhichIn(Struct, forbid_unknown_fields=True, omit_defaults=True):
     """Which tasks. Times are epoch seconds or RFC 3339; an interval holds its beginning only."""
 
     biz_type: Annotated[
@@ -89,7 +89,7 @@ class OperationIn(Struct, forbid_unknown_fields=True):
     """
 
     action: Action
-    filter: FilterIn = msgspec.field(default_factory=FilterIn)
+    filter: WhichIn = msgspec.field(default_factory=WhichIn)
     set: SetIn | None = None
     rate: (
         Annotated[float, Meta(ge=RATE_MIN, le=RATE_MAX, description="tasks a second, at most")]
@@ -275,7 +275,7 @@ def _checked(given: OperationIn, actor: Actor) -> tuple[Filter, int | None]:
         low, end = members.get(f"{what}_from"), members.get(f"{what}_to")
         if low is not None and end is not None and end < low:
             errors.append(FieldError(f"lies before {what}_from", f"#/filter/{what}_to"))
-    is_empty = wanted == FilterIn()
+    is_empty = wanted == WhichIn()
     if is_empty and not given.all:
         detail = "an empty filter means every task there is: say so with all: true"
         errors.append(FieldError(detail, "#/filter"))
