@@ -236,8 +236,8 @@ $$;
 --      its own, of the same shard. An erased payload leaves the content_type `erased`.
 -- Out: positions (from 1) of the notices that are due within the look-ahead: the caller publishes
 --      them. A notice is written only where its task was settled here: sent again, nothing is.
--- Locks: fence shared, task rows in the order given, requeue rows by task_id, the notices' own keys,
--- rows and requeue rows, which nobody else knows.
+-- Locks: fence shared, task rows in the order given, requeue rows by task_id; keys, rows and
+-- requeue rows of the notices, which nobody else knows.
 CREATE FUNCTION wheel_settle_noted_v1(
     p_slot_lo integer, p_slot_hi integer,
     p_task_ids uuid[], p_shard smallint, p_start_times bigint[],

@@ -147,7 +147,10 @@ async def test_what_is_due_while_paused_is_called_once_after_everything_was_star
     assert all(now_ms + 50 * MINUTE_MS < due_at for _, due_at in rows)
     assert len({due_at // MINUTE_MS for _, due_at in rows}) > 5
     await delivery.until(lambda: delivery.notifier.lane(BIZ_TYPE).depth == 0)
-    assert await lanes.ids() == []
+    # Only now and then one that was published twice is still on its way.
+    async with asyncio.timeout(10):
+        while await lanes.ids():  # noqa: ASYNC110 - Redis tells nobody
+            await asyncio.sleep(0.05)
     await audits_hold()
     await delivery.stop()
     await lanes.lose()
@@ -219,11 +222,9 @@ async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_succ
     endpoint.answer = Answer(200)
     clock.set(clock.now_ms() + 11_000)
     await endpoint.wait_for(50, timeout_s=20)
-    # Four have failed and come within a minute; all others are done.
-    ((count, last),) = await delivery.rows(
-        "SELECT count(*), max(next_at) FROM timer_task WHERE status = 0"
-    )
-    assert count <= 4
+    # Those that had failed come within a minute; all others are done.
+    await delivery.until_row("SELECT FROM timer_task WHERE status = 0 HAVING count(*) <= 4")
+    ((last,),) = await delivery.rows("SELECT max(next_at) FROM timer_task WHERE status = 0")
     assert last is None or last <= clock.now_ms() + MINUTE_MS
     clock.set(clock.now_ms() + MINUTE_MS + 5_000)
     assert set(await delivery.settled(ids)) == {"finished"}
