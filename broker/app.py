@@ -15,8 +15,10 @@ from ipaddress import ip_address
 from typing import Any, Final, Literal
 
 from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker.api.access import check_local
 from broker.api.app import build_app
 from broker.api.context import Context
 from broker.changer import Changer
@@ -29,7 +31,7 @@ from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.echo import echo_route
-from wheel_timer.errors import StartRefused, WheelTimerError
+from wheel_timer.errors import Forbidden, StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
@@ -214,8 +216,16 @@ def _with_echo(api: ASGIApp, settings: Settings) -> ASGIApp:
     echo = Starlette(routes=[echo_route(json_lines=settings.log_format == "json")])
 
     async def app(scope: Scope, receive: Receive, send: Send) -> None:
-        is_echo = scope["type"] == "http" and scope["path"] == "/demo/echo"
-        await (echo if is_echo else api)(scope, receive, send)
+        if scope["type"] != "http" or scope["path"] != "/demo/echo":
+            await api(scope, receive, send)
+            return
+        try:
+            # Whatever the method: it writes to a terminal, and that is not for any page to do.
+            check_local("POST", scope["headers"])
+        except Forbidden as error:
+            await PlainTextResponse(str(error), 403)(scope, receive, send)
+        else:
+            await echo(scope, receive, send)
 
     return app
 

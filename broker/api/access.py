@@ -54,7 +54,7 @@ class Access:
     async def check(self, method: str, path: str, headers: Headers) -> Actor:
         """Raises Unauthorized or Forbidden. path: as it came, not decoded."""
         if self._admin_key is None:
-            _check_local(method, headers)
+            check_local(method, headers)
         if not (path.startswith("/v1/") or path == "/metrics"):
             return ANYONE
         given = given_key(headers)
@@ -78,7 +78,8 @@ class Access:
         raise Unauthorized("this key is not one of this server, or not any more")
 
 
-def _check_local(method: str, headers: Headers) -> None:
+def check_local(method: str, headers: Headers) -> None:
+    """Raises Forbidden where a request is not of this machine's user, or of a foreign page."""
     hosts: list[bytes] = []
     origins: list[bytes] = []
     sites: list[bytes] = []
