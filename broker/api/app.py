@@ -36,6 +36,7 @@ from broker.api import (
     operating,
     pages,
     probing,
+    stats,
     tasks,
     wheel,
 )
@@ -65,6 +66,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *history.OPERATIONS,
     *apply.OPERATIONS,
     *probing.OPERATIONS,
+    *stats.OPERATIONS,
     *wheel.OPERATIONS,
     *brake.OPERATIONS,
     *keys.OPERATIONS,

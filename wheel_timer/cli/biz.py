@@ -186,6 +186,26 @@ def call_now(
         raise typer.Exit(NO)
 
 
+@biz.command()
+def stats(
+    name: Name,
+    url: Url = None,
+    key_file: KeyFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Show how a biz_type goes: the last minute, the next hour, what waits, what is dead.
+
+    [bold]Examples[/]
+
+    $ wheel-timer biz stats orders --json | jq .last_minute.lateness_p99_ms
+    """
+    with connect(url, key_file, config) as server:
+        found = server.get(f"{_path(name)}/stats")
+    _print(found, as_json)
+
+
 @biz.command("rotate-secret")
 def rotate_secret(
     name: Name,

@@ -1,0 +1,68 @@
+"""
+Figures of one biz_type, for people: what came due in the last minute, what comes in the next hour,
+how many wait and how many are dead. Each in bounded time, whatever the wheel holds; reads only.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from wheel_timer.database import Database
+from wheel_timer.wheel import LAP_S, slot_of
+
+# Of all biz_types together, so a hot second of somebody else's costs no more: ~40 ms.
+LOOK_ROWS: Final = 20_000
+DEAD_MAX: Final = 10_000
+
+
+class Window(NamedTuple):
+    """
+    What became of the tasks due in a span. is_complete: False where only LOOK_ROWS were looked at,
+    so that there are more. again: called more than once.
+    """
+
+    is_complete: bool
+    due: int
+    pending: int
+    delivering: int
+    finished: int
+    failed: int
+    cancelled: int
+    called: int
+    again: int
+    lateness_p50_ms: int | None
+    lateness_p99_ms: int | None
+
+
+async def window(db: Database, biz_type: str, from_ms: int, to_ms: int, now_ms: int) -> Window:
+    """The tasks due in [from_ms, to_ms), a span far below a lap."""
+    first, last = slot_of(from_ms), slot_of(to_ms - 1)
+    # Over the ring's end it is two ranges.
+    firsts, afters = ([first], [last + 1]) if first <= last else ([first, 0], [LAP_S, last + 1])
+    params = {
+        "biz_type": biz_type,
+        "firsts": firsts,
+        "afters": afters,
+        "from": from_ms,
+        "to": to_ms,
+        "look": LOOK_ROWS,
+        "now": now_ms,
+    }
+    row = await db.fetch_one("biz_window", params)
+    assert row is not None
+    looked, *counts = row
+    return Window(looked < LOOK_ROWS, *counts)
+
+
+async def dead_count(db: Database, biz_type: str) -> int:
+    """How many dead letters there are; DEAD_MAX stands for that many or more."""
+    row = await db.fetch_one("biz_dead_count", {"biz_type": biz_type, "limit": DEAD_MAX})
+    assert row is not None
+    return int(row[0])
+
+
+async def pending_estimate(db: Database, biz_type: str) -> int | None:
+    """About how many are pending, as of the last ANALYZE; None where there was none yet."""
+    row = await db.fetch_one("biz_pending_estimate", {"biz_type": biz_type})
+    assert row is not None
+    return None if row[0] is None else round(row[0])
