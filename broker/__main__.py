@@ -17,6 +17,7 @@ def main() -> None:
     parser.add_argument("--port", type=int, default=8080)
     parser.add_argument("--role", choices=("api", "notifier", "both"), default="both")
     parser.add_argument("--demo-echo", action="store_true")
+    parser.add_argument("--test-clock", action="store_true")
     options = parser.parse_args()
     process.run(
         lambda settings, stop: app.main(
@@ -27,6 +28,7 @@ def main() -> None:
             port=options.port,
             role=options.role,
             demo_echo=options.demo_echo,
+            test_clock=options.test_clock,
         )
     )
 

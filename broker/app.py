@@ -27,6 +27,7 @@ from broker.keys import Keys
 from broker.notifier import Notifier
 from broker.registry import Registry
 from broker.submitter import Submitter
+from broker.testclock import TestClock
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
@@ -52,10 +53,13 @@ DRAIN_BEYOND_TIMEOUT_S: Final = 5.0
 class Broker:
     """One broker process: `start`, then `stop`."""
 
-    def __init__(self, settings: Settings, role: Role, *, demo_echo: bool) -> None:
+    def __init__(
+        self, settings: Settings, role: Role, *, demo_echo: bool, test_clock: bool
+    ) -> None:
         self._settings = settings
         self._role = role
         self._demo_echo = demo_echo
+        self._has_test_clock = test_clock
         self._identity = identity("broker")
         self._api_db = self._database("api")
         self._db = self._database("notifier")
@@ -131,6 +135,7 @@ class Broker:
                 submitter=self._submitter,
                 changer=self._changer,
                 health=self._health,
+                test_clock=(TestClock(self._api_db, self._clock) if self._has_test_clock else None),
             )
         )
         return _with_echo(api, settings) if self._demo_echo else api
@@ -245,6 +250,7 @@ async def main(
     port: int,
     role: Role,
     demo_echo: bool,
+    test_clock: bool,
 ) -> None:
     """Run a broker on the given sockets, or on host and port, until a stop is requested."""
     if not settings.database_url or not settings.redis_url:
@@ -256,7 +262,7 @@ async def main(
         sockets = [listen(host, port)]
     for bound in sockets:
         check_bind(bound.getsockname()[0], settings)
-    broker = Broker(settings, role, demo_echo=demo_echo)
+    broker = Broker(settings, role, demo_echo=demo_echo, test_clock=test_clock)
     server = HttpServer(await broker.start(), sockets)
     await server.start()
     await stop.requested.wait()

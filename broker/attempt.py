@@ -46,8 +46,9 @@ async def attempt(
     """
     Make the call of `claim` and wait for its answer, body and all.
 
-    now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call). That
-    timeout is one deadline from here, before any DNS, to the answer's last byte.
+    now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call); it is
+    the time signed. That timeout is one deadline from here, before any DNS, to the answer's last
+    byte.
     """
     target = terms.target
     if target.refusal is not None:

@@ -105,7 +105,8 @@ class Caller:
         self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float
     ) -> None:
         try:
-            answer = await attempt(self._transport, self._deadlines, claim, terms, started_ms)
+            signed_ms = self._clock.signing_ms(started_ms)
+            answer = await attempt(self._transport, self._deadlines, claim, terms, signed_ms)
         except asyncio.CancelledError:
             # `drain` alone cancels; the receiver may have heard the call.
             answer = Answer(None, "the broker stopped before an answer came", "lost")

@@ -141,6 +141,7 @@ class Notifier:
             may_claim=self._claimer.may_claim,
             ask=self._tokens.ask,
         )
+        clock.on_test_pulse(self._timekeeper.turn_soon)
 
     async def start(self) -> None:
         """Begin to read and to call; the registry is loaded by then."""

@@ -29,7 +29,7 @@ from daemon.hand import Tick
 from daemon.leader import Leader
 from daemon.publisher import Publisher
 from wheel_timer import metrics
-from wheel_timer.clock import Clock
+from wheel_timer.clock import PULSE_TEST_S, Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
@@ -95,8 +95,6 @@ class DueHand:
             visibility_ms=visibility_ms,
         )
         self._lookahead_ms = lookahead_ms
-        # A look sees two look-aheads, and must come before the first of them is over.
-        self._look_each_s = min(LOOK_EACH_S, lookahead_ms / 1000)
         self._moved = moved
         self._found_operations = found_operations
         self.current_ms = current_ms
@@ -106,6 +104,17 @@ class DueHand:
         self._rests: deque[_Rest] = deque()
         self._closed_s: float | None = None
         self._rescued_s = time.monotonic()
+
+    @property
+    def _look_each_s(self) -> float:
+        """A look sees two look-aheads, and must come before the first of them is over."""
+        if self._clock.is_test:
+            return PULSE_TEST_S
+        return min(LOOK_EACH_S, self._lookahead_ms / 1000)
+
+    @property
+    def _serve_each_s(self) -> float:
+        return PULSE_TEST_S if self._clock.is_test else self._lookahead_ms / 4000
 
     async def tick(self) -> Tick:
         """Look; if anything is due soon, or a minute has passed, close a moment and serve it."""
@@ -129,7 +138,7 @@ class DueHand:
             return Tick(0, self._look_each_s)
         before = self._publisher.published
         await self.serve()
-        next_s = self._lookahead_ms / 4000 if is_due or self._rests else self._look_each_s
+        next_s = self._serve_each_s if is_due or self._rests else self._look_each_s
         while self._rests and self._leader.is_leader and time.monotonic() < began_s + next_s:
             await self.read_on()
         lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000

@@ -30,6 +30,7 @@ from broker.api import (
     bizverbs,
     brake,
     change,
+    clock,
     history,
     keys,
     lists,
@@ -112,9 +113,10 @@ class _Pattern(NamedTuple):
 
 def build_app(context: Context) -> ASGIApp:
     """The whole HTTP surface of a broker: /v1, its documentation, and the ops routes."""
-    routes = [Served(op.method, op.path, op.scopes, _bound(context, op)) for op in OPERATIONS]
+    operations = OPERATIONS if context.test_clock is None else (*OPERATIONS, *clock.OPERATIONS)
+    routes = [Served(op.method, op.path, op.scopes, _bound(context, op)) for op in operations]
     scopes = {page.path: page.scopes for page in pages.DESCRIBED}
-    for path, page in pages.pages(OPERATIONS).items():
+    for path, page in pages.pages(operations).items():
         routes.append(Served("GET", path, scopes[path], page))
     refusals = Refusals(Peers(context.settings.trusted_proxies))
     for ops in ops_routes(context.health, _seen_metrics):

@@ -11,6 +11,7 @@ from broker.keys import Keys
 from broker.probe import Prober
 from broker.registry import Registry
 from broker.submitter import Submitter
+from broker.testclock import TestClock
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.eventcenter import EventCenter
@@ -20,7 +21,7 @@ from wheel_timer.settings import Settings
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Context:
-    """The parts of a broker that its API uses."""
+    """The parts of a broker that its API uses. test_clock: only under --test-clock."""
 
     settings: Settings
     db: Database
@@ -31,6 +32,7 @@ class Context:
     submitter: Submitter
     changer: Changer
     health: Health
+    test_clock: TestClock | None = None
     bodies: Bodies = field(init=False)
     prober: Prober = field(init=False)
     guard: Guard = field(init=False)

@@ -25,3 +25,68 @@ LEFT JOIN timer_clock AS c ON true
 -- Out:   boolean
 -- Locks: none
 SELECT NOT pg_is_in_recovery() AND current_setting('transaction_read_only') = 'off'
+
+-- name: begin_test_clock
+-- Make this database's clock a test's: it shows the machine's time and can be set from now on.
+-- In:    nothing
+-- Out:   nothing; a database that has tasks, and no such clock, is left as it is
+-- Locks: the row
+INSERT INTO timer_clock (one_row, shown_us, set_at_us, frozen)
+SELECT true, n.now_us, n.now_us, false
+FROM (SELECT CAST(date_part('epoch', clock_timestamp()) * 1000000 AS bigint) AS now_us) AS n
+WHERE NOT EXISTS (SELECT FROM timer_task AS t)
+ON CONFLICT (one_row) DO NOTHING
+
+-- name: test_clock
+-- The test's clock.
+-- In:    nothing
+-- Out:   frozen boolean, now bigint (ms); no row where the clock is the machine's
+-- Locks: none
+SELECT c.frozen, wheel_now_ms()
+FROM timer_clock AS c
+
+-- name: set_test_clock
+-- Set the test's clock.
+-- In:    now bigint (ms), frozen boolean
+-- Out:   nothing
+-- Locks: the row
+UPDATE timer_clock
+SET shown_us = CAST(:now AS bigint) * 1000,
+    set_at_us = date_part('epoch', clock_timestamp()) * 1000000,
+    frozen = CAST(:frozen AS boolean)
+
+-- name: outlook
+-- What a test's clock has to wait for: tasks due now, tasks being called, the next moment to come.
+-- In:    nothing
+-- Out:   due bigint, held bigint (due, and put aside by a broker: its breaker is open), paused
+--        bigint (due, of a paused biz_type or under the brake), calling bigint (not those claimed
+--        ahead of their moment), next moment bigint (ms) or null
+-- Cost:  reads the whole wheel: for the few tasks of a test
+-- Locks: none
+WITH n AS MATERIALIZED (
+    SELECT wheel_now_ms() AS now_ms, EXISTS (
+        SELECT FROM timer_brake AS k WHERE k.reason IS NOT NULL
+    ) AS is_braked
+), pending AS (
+    SELECT
+        greatest(t.start_time, t.next_at) AS moment,
+        CASE
+            WHEN t.lease_until > n.now_ms THEN 'calling'
+            WHEN n.is_braked OR CAST(b.config ->> 'paused' AS boolean) THEN 'paused'
+            WHEN q.reason = 'held' AND q.due_at > n.now_ms THEN 'held'
+            ELSE 'due'
+        END AS state
+    FROM timer_task AS t
+    CROSS JOIN n
+    LEFT JOIN timer_biz AS b ON b.biz_type = t.biz_type
+    LEFT JOIN timer_requeue AS q ON q.task_id = t.task_id
+    WHERE t.status = 0
+)
+SELECT
+    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'due'),
+    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'held'),
+    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'paused'),
+    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'calling'),
+    min(p.moment) FILTER (WHERE p.moment > n.now_ms)
+FROM n
+LEFT JOIN pending AS p ON true

@@ -31,8 +31,10 @@ from wheel_timer.cli.staff import Staff, empty_directory, listening_socket, url_
 from wheel_timer.cli.supervisor import Service, Supervisor
 from wheel_timer.database import Database
 from wheel_timer.embedded import DataDirectory, EmbeddedPostgres, EmbeddedRedis
+from wheel_timer.errors import StartRefused
 from wheel_timer.settings import Settings
 from wheel_timer.store import biz as biz_store
+from wheel_timer.store import testclock
 from wheel_timer.store.migrate import migrate
 
 DRAIN_S: Final = 10.0  # what Ctrl-C grants the calls under way, where DRAIN does not say
@@ -43,7 +45,8 @@ class Plan(NamedTuple):
     """
     What to run. port 0: a free one. biz_types: made where they do not exist yet.
 
-    output: where the children write; None is our own terminal.
+    output: where the children write; None is our own terminal. test_clock: the database's clock is
+    a test's, with /v1/clock to set it.
     """
 
     host: str
@@ -53,6 +56,7 @@ class Plan(NamedTuple):
     daemons: int
     biz_types: Mapping[str, BizTypeIn]
     demo_echo: bool = True
+    test_clock: bool = False
     output: IO[str] | None = None
 
 
@@ -91,7 +95,7 @@ class Machine:
             self.settings.database_schema,
             self.settings.shards,
         )
-        await self._make_biz_types()
+        await self._prepare()
         say("the daemon and the brokers")
         await self._supervisor.start([*self._daemons(), *self._brokers()])
 
@@ -126,8 +130,8 @@ class Machine:
             await self._supervisor.start(servers)
         self.settings = msgspec.structs.replace(self.settings, **changes)
 
-    async def _make_biz_types(self) -> None:
-        """Those that do not exist; what a user changed of one that does stays."""
+    async def _prepare(self) -> None:
+        """The clock, and the biz_types that are to exist. Raises StartRefused."""
         db = Database(
             self.settings.database_url,
             schema=self.settings.database_schema,
@@ -135,11 +139,28 @@ class Machine:
             name="wheel-timer up",
         )
         try:
+            await self._set_up_clock(db)
+            # What a user changed of one that exists stays.
             for name, wanted in self._plan.biz_types.items():
                 if await biz_store.load(db, name) is None:
                     await biz_store.put(db, name, wanted)
         finally:
             await db.close()
+
+    async def _set_up_clock(self, db: Database) -> None:
+        """
+        A database keeps to one kind of clock: tasks that were set by a test's would come due, or
+        never, by the other.
+        """
+        if self._plan.test_clock:
+            await testclock.begin(db)
+        is_test = await testclock.shown(db) is not None
+        if self._plan.test_clock and not is_test:
+            raise StartRefused("--test-clock is for a database without tasks: a new --data-dir")
+        if is_test and not self._plan.test_clock:
+            raise StartRefused(
+                "this database's clock is a test's: start with --test-clock, or a new --data-dir"
+            )
 
     def _daemons(self) -> list[Child]:
         ports = free_ports(self._plan.daemons)
@@ -156,6 +177,8 @@ class Machine:
     def _brokers(self) -> list[Child]:
         assert self._socket is not None
         arguments = ["--demo-echo"] if self._plan.demo_echo else []
+        if self._plan.test_clock:
+            arguments.append("--test-clock")
         return self._staff().brokers(self._socket, self.url, self._plan.brokers, arguments)
 
     def _staff(self) -> Staff:

@@ -38,6 +38,10 @@ def up(
     daemons: Annotated[
         int, typer.Option("--daemons", min=1, max=16, metavar="N", help="One leads, others wait.")
     ] = 1,
+    test_clock: Annotated[
+        bool,
+        typer.Option("--test-clock", help="Time is what PUT /v1/clock says. For tests alone."),
+    ] = False,
     config: Config = None,
 ) -> None:
     """
@@ -58,7 +62,7 @@ def up(
 
     $ WHEEL_TIMER_DATABASE_URL=postgresql://app@db/app wheel-timer up --daemons 2
     """
-    from wheel_timer.biz import BizTypeIn
+    from wheel_timer.biz import BizTypeIn, Breaker
     from wheel_timer.cli.interrupts import run_stoppable
     from wheel_timer.cli.machine import Machine, Plan
 
@@ -74,7 +78,14 @@ def up(
         data_dir=data_dir,
         brokers=brokers or cores(),
         daemons=daemons,
-        biz_types={"default": BizTypeIn(allow_callback_override=True)},
+        biz_types={
+            "default": BizTypeIn(
+                allow_callback_override=True,
+                # It would make the clock wait for whatever endpoint a test has left behind.
+                breaker=Breaker(enabled=not test_clock),
+            )
+        },
+        test_clock=test_clock,
     )
     as_json = settings.log_format == "json"
 

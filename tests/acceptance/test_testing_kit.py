@@ -1,0 +1,98 @@
+"""wheel_timer.testing as its users have it: a pytest of their own, in a directory of their own."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CONFTEST = 'pytest_plugins = ["wheel_timer.testing"]\n'
+TESTS = """
+import asyncio
+from datetime import timedelta
+
+import pytest
+
+from wheel_timer import AsyncClient, Client
+from wheel_timer.receiver import Gone, Release
+
+
+def test_an_unpaid_order_is_closed(wheel_timer_server, advance, received):
+    wheel_timer_server.biz("orders", callback_url=received.url)
+    with Client() as client:  # by WHEEL_TIMER_URL
+        client.submit("orders", delay=1800, biz_data={"order": 1017})
+        advance(minutes=29)
+        assert len(received) == 0
+        advance(minutes=1)
+    assert [timer.json() for timer in received] == [{"order": 1017}]
+    assert received[0].biz_type == "orders"
+
+
+def test_what_the_test_before_left_does_not_come_here(wheel_timer_server, advance, received):
+    client = wheel_timer_server.client
+    wheel_timer_server.biz("orders", callback_url=received.url)
+    left = client.submit("default", delay=60, callback=received.url + "0")
+    advance(days=2)
+    assert list(received) == []
+    assert client.get(left.task_id).status == "failed"
+
+
+def test_a_handler_of_mine(wheel_timer_server, advance, received):
+    wheel_timer_server.biz("orders", callback_url=received.url, retry={"ladder": [60]})
+    answers = [Release(timedelta(hours=6)), RuntimeError("the bank is away"), Gone("enough")]
+
+    def handler(timer):
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    received.handler = handler
+    task = wheel_timer_server.client.submit("orders", delay=5).task_id
+    start = advance.freeze().now
+    advance(hours=1)
+    assert wheel_timer_server.client.get(task).waiting.reason == "released"
+    advance(hours=6)
+    assert wheel_timer_server.client.get(task).status == "failed"
+    assert [str(error) for error in received.errors] == ["the bank is away"]
+    assert len(received) == 3
+    assert advance.now() == start + timedelta(hours=7)
+    received.clear()
+    assert advance.to(start).now == start
+
+
+def test_in_an_event_loop(wheel_timer_server, advance, received):
+    async def story():
+        async with AsyncClient() as client:
+            task = await client.submit("default", delay=3600, callback=received.url)
+            await asyncio.to_thread(advance, timedelta(hours=1))
+            return await client.get(task.task_id)
+
+    assert asyncio.run(story()).is_settled
+    assert len(received) == 1
+"""
+
+
+def test_the_fixtures_of_a_users_suite(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "test_orders.py").write_text(TESTS)
+    environ = {**os.environ, "WHEEL_TIMER_URL": "http://127.0.0.1:1"}
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-W", "error", "--durations=0", "-vv"),
+            *("-p", "no:cacheprovider", "-p", "no:asyncio"),
+        ],
+        cwd=tmp_path,
+        env=environ,
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "4 passed" in done.stdout
+    took = re.search(r"([\d.]+)s call +test_orders.py::test_an_unpaid_order", done.stdout)
+    assert took is not None, done.stdout
+    assert float(took[1]) < 2.0, "half a second where the machine has nothing else to do"
