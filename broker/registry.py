@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from uuid import UUID
 
 from wheel_timer.biz import BizType, BizTypeIn, merged
 from wheel_timer.database import Database
@@ -137,9 +138,11 @@ class Registry:
             await self.refresh()
         return puts
 
-    async def delete(self, name: str, expected: int | None, *, actor: str) -> None:
+    async def delete(
+        self, name: str, expected: int | None, *, actor: str, purge_id: UUID | None = None
+    ) -> None:
         """Delete a biz_type (see store.biz.delete) and forget it here at once."""
-        version = await store.delete(self._db, name, expected, actor=actor)
+        version = await store.delete(self._db, name, expected, actor=actor, purge_id=purge_id)
         log.info("biz_type %s is deleted at version %d", name, version)
         await self.refresh()
 

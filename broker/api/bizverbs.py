@@ -1,4 +1,4 @@
-"""What is done to a biz_type that exists: PATCH, DELETE, pause, resume, rotation of its secret."""
+"""What is done to a biz_type that exists: PATCH, pause, resume, rotation of its secret."""
 
 from __future__ import annotations
 
@@ -25,9 +25,8 @@ from broker.api.view import Time
 from wheel_timer.amend import patched, rotated
 from wheel_timer.biz import BizType, BizTypeIn, BizTypeOut, check_secret, is_biz_type, merged
 from wheel_timer.callback import Mark
-from wheel_timer.errors import Conflict, InvalidTask, NotFound
+from wheel_timer.errors import InvalidTask, NotFound
 from wheel_timer.signing import SECRET_PREFIX
-from wheel_timer.store.biz import has_tasks, load
 
 MERGE_PATCH: Final = "application/merge-patch+json"
 GRACE_S_DEFAULT: Final = 86_400
@@ -81,19 +80,6 @@ async def patch_biz_type(context: Context, request: Request) -> Response:
         name, make, expected, actor=actor_of(request).name, action="biz.patch"
     )
     return biz_answer(put.biz, 200)
-
-
-async def delete_biz_type(context: Context, request: Request) -> Response:
-    """Delete a biz_type that nothing is waiting for."""
-    name = biz_type_of(request)
-    await read_nothing(context, request)
-    expected = await expected_version(context, request, name)
-    existing(name, await load(context.db, name))
-    if await has_tasks(context.db, name):
-        detail = "it has tasks that are pending, or failed and could be replayed"
-        raise Conflict(detail, "biz-type-in-use")
-    await context.registry.delete(name, expected, actor=actor_of(request).name)
-    return Response(status_code=204)
 
 
 async def set_paused(context: Context, request: Request, *, paused: bool) -> Response:
@@ -178,21 +164,6 @@ OPERATIONS: Final = (
         takes={JSON: BizTypeIn, MERGE_PATCH: BizTypeIn},
         answers=_CHANGED,
         problems=(*_PROBLEMS, "too-large"),
-    ),
-    Operation(
-        method="DELETE",
-        path="/v1/biz/{biz_type}",
-        handler=delete_biz_type,
-        name="deleteBizType",
-        scope="configure",
-        summary="Delete a biz_type",
-        text="Refused while it has tasks that are pending or failed, or another biz_type names it "
-        "in on_failed. Its settled tasks stay for their retention, its history for good. For two "
-        "seconds other brokers may still take a submit for it: such a task waits, uncalled, for a "
-        "biz_type of this name.",
-        headers=IF_MATCH,
-        answers={204: Answer(text="It is gone")},
-        problems=(*_PROBLEMS, "biz-type-in-use"),
     ),
     Operation(
         method="POST",

@@ -184,6 +184,11 @@ async def start_operation(context: Context, request: Request) -> Response:
         rate=rate,
         over_ms=None if given.over is None else round(given.over * 1000),
     )
+    return begun(row)
+
+
+def begun(row: OperationRow) -> Response:
+    """The answer to who began an operation."""
     location = f"/v1/operations/{row.operation_id}"
     return json_answer(_operation_out(row), 202, {"Location": location})
 
@@ -362,7 +367,7 @@ def _shown(filter_: Filter) -> dict[str, Any]:
     return members
 
 
-_LOCATION: Final = {"Location": "the operation"}
+LOCATION: Final = {"Location": "the operation"}
 
 OPERATIONS: Final = (
     Operation(
@@ -379,7 +384,7 @@ OPERATIONS: Final = (
         + ".",
         takes={JSON: OperationIn},
         answers={
-            202: Answer(text="It is under way", body=OperationOut, headers=_LOCATION),
+            202: Answer(text="It is under way", body=OperationOut, headers=LOCATION),
             200: Answer(text="dry_run: what it would meet now", body=DryRunOut),
         },
         problems=("invalid-request", "not-found", "too-large", "overloaded"),

@@ -49,15 +49,28 @@ FROM wheel_biz_put_v1(
 ) AS p
 
 -- name: biz_delete
--- Delete a biz_type that is at a version.
--- In:    actor text, biz_type text, expected bigint (version), old text (JSON, as shown)
+-- Delete a biz_type that is at a version; and begin to purge its tasks, if that is asked for.
+-- In:    actor text, biz_type text, expected bigint (version), old text (JSON, as shown);
+--        operation_id uuid of the purge, or null: none; filter text (JSON)
 -- Out:   deleted bigint: the version of it; null: overtaken, or `named_by` text needs it
 -- Locks: as biz_put
-SELECT d.deleted, d.named_by
-FROM wheel_biz_delete_v1(
-    CAST(:actor AS text), CAST(:biz_type AS text), CAST(:expected AS bigint),
-    CAST(CAST(:old AS text) AS jsonb)
-) AS d
+WITH gone AS MATERIALIZED (
+    SELECT d.deleted, d.named_by
+    FROM wheel_biz_delete_v1(
+        CAST(:actor AS text), CAST(:biz_type AS text), CAST(:expected AS bigint),
+        CAST(CAST(:old AS text) AS jsonb)
+    ) AS d
+),
+begun AS (
+    INSERT INTO timer_operation (operation_id, create_time, action, filter, actor)
+    SELECT
+        CAST(:operation_id AS uuid), wheel_now_ms(), 'purge',
+        CAST(CAST(:filter AS text) AS jsonb), CAST(:actor AS text)
+    FROM gone AS g
+    WHERE g.deleted IS NOT NULL AND CAST(:operation_id AS uuid) IS NOT NULL
+)
+SELECT g.deleted, g.named_by
+FROM gone AS g
 
 -- name: brake
 -- Put the brake on, for a reason, or take it off.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,27 @@ def test_one_is_paused_tried_and_its_secret_rotated(up: Up, declared: Path) -> N
     failed = wheel_timer("biz", "test", "shop", *at)
     assert failed.returncode == 1
     assert "< 404" in failed.stdout
+
+
+def test_what_waits_is_counted_and_purged(up: Up, declared: Path) -> None:
+    at = ("--url", up.url)
+    wheel_timer("biz", "apply", str(declared), *at)
+    for n in range(3):
+        wheel_timer("submit", "--biz-type", "shop", "--biz-id", str(n), "--in", "30m", *at)
+    stats = wheel_timer("biz", "stats", "shop", "--json", *at)
+    assert json.loads(stats.stdout)["next_hour"] == {"tasks": 3, "is_complete": True}
+    assert wheel_timer("biz", "delete", "shop", "--yes", *at).returncode == 3
+    assert wheel_timer("biz", "purge", "shop", *at).returncode == 2
+    begun = wheel_timer("biz", "purge", "shop", "--yes", *at)
+    assert begun.returncode == 0, begun.stderr
+    shown = ("ops", "show", begun.stdout.strip(), "--json", *at)
+    deadline = time.monotonic() + 20
+    while json.loads(wheel_timer(*shown).stdout)["state"] == "running":
+        assert time.monotonic() < deadline
+    assert json.loads(wheel_timer(*shown).stdout)["done"] == 3
+    gone = wheel_timer("biz", "delete", "shop", "--purge", "--yes", "--json", *at)
+    assert json.loads(gone.stdout)["action"] == "purge"
+    assert wheel_timer("biz", "show", "shop", *at).returncode == 1
 
 
 def test_the_brake_is_put_on_and_taken_off(up: Up) -> None:

@@ -260,24 +260,65 @@ def rotate_secret(
 
 
 @biz.command()
-def delete(
+def purge(
     name: Name,
     yes: Yes = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """
-    Delete a biz_type that nothing waits for.
+    Delete every task of a biz_type, settled or not. The biz_type stays.
+
+    Begins an operation, and prints its id: `wheel-timer ops show ID` tells how far it is.
+
+    [bold]Examples[/]
+
+    $ wheel-timer biz purge orders
+    """
+    confirm(f"Delete every task of {name} for good?", yes)
+    with connect(url, key_file, config) as server:
+        begun = server.post(f"{_path(name)}/purge", {})
+    _print_begun(begun, as_json)
+
+
+@biz.command()
+def delete(
+    name: Name,
+    with_tasks: Annotated[bool, typer.Option("--purge", help="Delete its tasks too.")] = False,
+    yes: Yes = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
+) -> None:
+    """
+    Delete a biz_type that nothing waits for; with --purge, whatever waits.
 
     [bold]Examples[/]
 
     $ wheel-timer biz delete orders
     """
-    confirm(f"Delete the biz_type {name}?", yes)
+    and_tasks = " and every task of it, for good" if with_tasks else ""
+    confirm(f"Delete the biz_type {name}{and_tasks}?", yes)
+    query = {"purge": "true"} if with_tasks else {}
     with connect(url, key_file, config) as server:
-        server.delete(_path(name))
-    err.print(f"{name} is deleted")
+        begun = server.delete(_path(name), **query)
+    if begun is not None:
+        _print_begun(begun, as_json)
+    elif as_json:
+        print_json({"biz_type": name, "deleted": True})
+    else:
+        err.print(f"{name} is deleted")
+
+
+def _print_begun(begun: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(begun)
+        return
+    out.print(begun["operation_id"])
+    err.print("its tasks are being deleted: wheel-timer ops show ID tells how far", style="dim")
 
 
 def _path(name: str) -> str:

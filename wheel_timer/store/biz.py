@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -30,6 +31,7 @@ from wheel_timer.errors import (
     StaleVersion,
 )
 from wheel_timer.monotonic import monotonic_s
+from wheel_timer.store.filter import Filter
 from wheel_timer.wheel import LAP_S, PARTITION_SLOTS
 
 OVERTAKEN_MAX: Final = 5
@@ -254,10 +256,18 @@ def unknown_on_failed(name: str, root: str = "#") -> InvalidTask:
     return InvalidTask([FieldError(f"there is no biz_type {name!r}", f"{root}/on_failed")])
 
 
-async def delete(db: Database, name: str, expected: int | None, *, actor: str) -> int:
+async def delete(
+    db: Database,
+    name: str,
+    expected: int | None,
+    *,
+    actor: str,
+    purge_id: UUID | None = None,
+) -> int:
     """
     Delete a biz_type, whatever tasks it has. Returns the version of the deletion.
 
+    purge_id: begin an operation of this id that deletes its tasks, in the same transaction.
     Raises NotFound, StaleVersion, Conflict where another biz_type names it in on_failed.
     """
     for _ in range(OVERTAKEN_MAX):
@@ -267,7 +277,14 @@ async def delete(db: Database, name: str, expected: int | None, *, actor: str) -
         _check_version(name, before, expected)
         assert before is not None
         old = msgspec.json.encode(differing(before, None)[0]).decode()
-        params = {"actor": actor, "biz_type": name, "expected": before.version, "old": old}
+        params = {
+            "actor": actor,
+            "biz_type": name,
+            "expected": before.version,
+            "old": old,
+            "operation_id": purge_id,
+            "filter": msgspec.json.encode(Filter(biz_type=name)).decode(),
+        }
         row = await db.fetch_one("biz_delete", params)
         assert row is not None
         deleted, named_by = row
