@@ -13,7 +13,8 @@ from wheel_timer.streams import Streams
 class Ask(NamedTuple):
     """
     Tokens wanted of one bucket. kind: what they are for. per_s, capacity: the bucket as it is
-    configured now; what is in it is kept when that changes.
+    configured now; what is in it is kept when that changes. is_full_at_first: whether a bucket that
+    Redis does not know (it is new, or was lost) starts full, not empty.
     """
 
     kind: str
@@ -21,6 +22,7 @@ class Ask(NamedTuple):
     per_s: float
     capacity: float
     wanted: int
+    is_full_at_first: bool = False
 
 
 class Granted(NamedTuple):
@@ -41,14 +43,18 @@ class Buckets(Streams):
         """
         Take from several buckets, in one round trip; the answers come in the order of the asks.
 
-        A bucket that Redis does not know starts empty. Raises EventCenterUnavailable: some may have
-        been taken then, and are lost.
+        Raises EventCenterUnavailable: some may have been taken then, and are lost.
         """
         async with self._redis.pipeline(transaction=False) as pipe:
             for ask in asks:
                 await self._take_tokens(
                     keys=[self._bucket_key(ask)],
-                    args=[ask.per_s, ask.capacity, ask.wanted],
+                    args=[
+                        ask.per_s,
+                        ask.capacity,
+                        ask.wanted,
+                        ask.capacity if ask.is_full_at_first else 0,
+                    ],
                     client=pipe,
                 )
             answers = await self._run(pipe.execute())

@@ -25,6 +25,7 @@ class Consumers(Buckets):
 
     def __init__(self, redis_url: str, *, prefix: str, consumer: str) -> None:
         super().__init__(redis_url, prefix=prefix, consumer=consumer)
+        self.brokers = 1  # how many lived at the last heartbeat
         self._heartbeat = self._script("heartbeat")
         self._trim = self._script("trim")
         self._forget_in = self._script("forget")
@@ -37,6 +38,7 @@ class Consumers(Buckets):
         alive, rank, dead = await self._run(
             self._heartbeat(keys=[f"{self._prefix}:brokers"], args=[self._consumer, SILENCE_MS])
         )
+        self.brokers = max(1, alive)
         return alive, rank, [name.decode() for name in dead]
 
     async def leave(self) -> None:

@@ -10,6 +10,7 @@ The errors of wheel-timer, one tree:
     ├── NotFound                 404
     ├── Conflict                 409: the state does not allow it
     ├── StaleVersion             412: If-Match names an older version
+    ├── RateLimited              429: more than a configured rate; carries retry_after_s
     ├── Overloaded               503: a bounded queue is full; carries retry_after_s
     ├── Unavailable              503: something we stand on does not answer
     │   ├── DatabaseUnavailable
@@ -81,6 +82,14 @@ class Conflict(WheelTimerError):
 
 class StaleVersion(WheelTimerError):
     """If-Match named a version that is no longer the newest."""
+
+
+class RateLimited(WheelTimerError):
+    """More than a configured rate allows. Come back after `retry_after_s`."""
+
+    def __init__(self, detail: str, retry_after_s: int = 1) -> None:
+        super().__init__(detail)
+        self.retry_after_s = retry_after_s
 
 
 class Overloaded(WheelTimerError):

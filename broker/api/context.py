@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from broker.admission import Admission
 from broker.api.body import Bodies
 from broker.changer import Changer
 from broker.guard import Guard
@@ -36,8 +37,10 @@ class Context:
     bodies: Bodies = field(init=False)
     prober: Prober = field(init=False)
     guard: Guard = field(init=False)
+    admission: Admission = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.settings.max_request))
         object.__setattr__(self, "prober", Prober(self.settings, self.clock))
         object.__setattr__(self, "guard", Guard.of(self.settings))
+        object.__setattr__(self, "admission", Admission(self.event_center))

@@ -104,7 +104,7 @@ class TaskIn(Struct, forbid_unknown_fields=True, gc=False):
                 ge=0,
                 le=SPREAD_S_MAX,
                 description="seconds; the server draws start_time in [start_time, start_time + "
-                "spread)",
+                "spread); where left out, the biz_type's",
             ),
         ]
         | None
@@ -167,7 +167,8 @@ def read_task(
     if task.retry is not None:
         errors += check_retry(task.retry, "#/retry")
         retry = msgspec.json.encode(task.retry)
-    spread_ms = 0 if task.spread is None else math.ceil(round(task.spread * 1000, 3))
+    spread = biz.spread if task.spread is None else task.spread
+    spread_ms = 0 if spread is None else math.ceil(round(spread * 1000, 3))
     moment_ms = math.ceil(now_ms) + delay_ms if start_time_ms is None else start_time_ms
     if moment_ms + spread_ms > START_TIME_MS_MAX:
         where = "#/spread" if spread_ms else "#/delay"

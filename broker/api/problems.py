@@ -21,6 +21,7 @@ from wheel_timer.errors import (
     InvalidTask,
     NotFound,
     Overloaded,
+    RateLimited,
     StaleVersion,
     TooLarge,
     Unauthorized,
@@ -109,6 +110,13 @@ KINDS: Final[dict[str, Kind]] = {
         "Somebody changed it meanwhile",
         "If-Match (or `version`) names a version that is no longer the newest. GET it, look at "
         "what changed, and send the change again with the new ETag.",
+    ),
+    "rate-limited": Kind(
+        429,
+        "Too many submits",
+        "The biz_type takes no more than its submit_rate_limit, over all brokers together. Come "
+        "back after `Retry-After` seconds. Of a batch, the tasks that found room are stored, and "
+        "each of the others carries this problem.",
     ),
     "overloaded": Kind(
         503,
@@ -202,6 +210,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem(error.problem, text)
         case StaleVersion():
             return Problem("stale-version", text)
+        case RateLimited():
+            return Problem("rate-limited", text, headers={"Retry-After": str(error.retry_after_s)})
         case Overloaded():
             return Problem("overloaded", text, headers={"Retry-After": str(error.retry_after_s)})
         case Unavailable():

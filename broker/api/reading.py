@@ -10,6 +10,7 @@ next submit at any other.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -46,6 +47,7 @@ class TaskReader:
         self._biz_id = biz_id
         self._actor = actor_of(request)
         self._guard = context.guard
+        self._admission = context.admission
 
     async def read(self, raws: Sequence[bytes | Raw]) -> list[Read]:
         """The submission of each task, or what is wrong with it. Raises DatabaseUnavailable."""
@@ -64,7 +66,27 @@ class TaskReader:
             if self._registry.version != version:
                 for i in doubtful:
                     found[i] = self._read(raws[i])
+        await self._admit(found)
         return found
+
+    async def _admit(self, found: list[Read]) -> None:
+        """Refuse what is beyond the submit_rate_limit of its biz_type: the last ones of each."""
+        tasks = Counter(read.biz_type for read in found if isinstance(read, Submission))
+        limited = [
+            (biz, count)
+            for name, count in tasks.items()
+            if (biz := self._registry.get(name)) is not None and biz.submit_rate_limit is not None
+        ]
+        if not limited:
+            return
+        for name, (over, error) in (await self._admission.refused(limited)).items():
+            places = [
+                i
+                for i, read in enumerate(found)
+                if isinstance(read, Submission) and read.biz_type == name
+            ]
+            for i in places[-over:]:
+                found[i] = error
 
     def _read(self, raw: bytes | Raw) -> Read:
         try:

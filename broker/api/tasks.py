@@ -131,7 +131,10 @@ OPERATIONS: Final = (
                 headers={"Location": "the task"},
             ),
         },
-        problems=("invalid-request", "biz-type-unknown", "key-exists", "too-large", "overloaded"),
+        problems=(
+            *("invalid-request", "biz-type-unknown", "key-exists", "too-large"),
+            *("rate-limited", "overloaded"),
+        ),
     ),
     Operation(
         method="GET",

@@ -139,7 +139,7 @@ async def test_without_redis_a_broker_keeps_its_share_of_the_rate(
     await cut.start()
     await cut.submit(200)
     await cut.until(lambda: held(cut) > 100)
-    await redis_proxy.cut()
+    await redis_proxy.stop()
     before = len(endpoint.received)
     await endpoint.wait_for(before + 40)
     assert most_in_a_second(arrivals(endpoint)) <= 40 + 1 + 5
