@@ -84,6 +84,10 @@ attempt("delete", "/v1/biz/default", {method: "DELETE"});
 attempt("keys", "/v1/keys", {
   method: "POST", mode: "no-cors", body: '{"name": "x", "scopes": ["admin"]}'});
 attempt("echo", "/demo/echo", {method: "POST", mode: "no-cors", body: "hostile"});
+// Without a content-type, which no form can leave out.
+attempt("bodiless", "/v1/biz/default/pause", {method: "POST", mode: "no-cors"});
+attempt("bytes", "/v1/tasks", {
+  method: "POST", mode: "no-cors", body: new TextEncoder().encode(task)});
 socket();
 script();
 form("/v1/tasks", "text/plain");
