@@ -111,12 +111,7 @@ class Registry:
         self, name: str, make: store.Make, expected: int | None, *, actor: str, action: str
     ) -> store.Put:
         """Change a biz_type (see store.biz.change) and know it here at once."""
-
-        def judged(before: BizType | None) -> BizType:
-            biz = make(before)
-            self._judge(biz, before)
-            return biz
-
+        judged = self._judged(make)
         return await self._known(
             await store.change(self._db, name, judged, expected, actor=actor, action=action)
         )
@@ -130,8 +125,9 @@ class Registry:
         root: store.Root,
     ) -> list[store.Put]:
         """Change several biz_types, all or none (see store.biz.change_all)."""
+        judged = {name: (self._judged(make), seen) for name, (make, seen) in makes.items()}
         puts = await store.change_all(
-            self._db, makes, actor=actor, action="biz.apply", dry_run=dry_run, root=root
+            self._db, judged, actor=actor, action="biz.apply", dry_run=dry_run, root=root
         )
         if not dry_run and any(put.changed for put in puts):
             log.info("%d biz_types are changed by an apply", sum(put.changed for put in puts))
@@ -151,6 +147,14 @@ class Registry:
         brake = await store.brake(self._db, reason, actor=actor)
         await self.refresh()
         return brake
+
+    def _judged(self, make: store.Make) -> store.Make:
+        def judged(before: BizType | None) -> BizType:
+            biz = make(before)
+            self._judge(biz, before)
+            return biz
+
+        return judged
 
     async def _known(self, put: store.Put) -> store.Put:
         if put.changed:

@@ -22,7 +22,7 @@ from broker.api.outcomes import media_type, unsupported
 from broker.api.times import format_time
 from broker.api.verb import read_nothing
 from broker.api.view import Time
-from wheel_timer.errors import FieldError, InvalidTask
+from wheel_timer.errors import FieldError, Forbidden, InvalidTask
 from wheel_timer.store.biz import Brake
 
 REASON_CHARACTERS_MAX: Final = 500
@@ -67,6 +67,7 @@ def brake_out(brake: Brake | None) -> BrakeOut | None:
 
 async def pause_wheel(context: Context, request: Request) -> Response:
     """Put the brake on, or give it another reason."""
+    _check_sees_all(request)
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     reason = decode(_PAUSE, await context.bodies.read(request)).reason.strip()
@@ -78,9 +79,15 @@ async def pause_wheel(context: Context, request: Request) -> Response:
 
 async def resume_wheel(context: Context, request: Request) -> Response:
     """Take the brake off."""
+    _check_sees_all(request)
     await read_nothing(context, request)
     brake = await context.registry.pull_brake(None, actor=actor_of(request).name)
     return json_answer(BrakeStateOut(brake_out(brake)))
+
+
+def _check_sees_all(request: Request) -> None:
+    if actor_of(request).is_narrowed:
+        raise Forbidden("the brake stops everybody's calls; this key is narrowed to some biz_types")
 
 
 OPERATIONS: Final = (
@@ -89,7 +96,7 @@ OPERATIONS: Final = (
         path="/v1/wheel/pause",
         handler=pause_wheel,
         name="pauseWheel",
-        scope="admin",
+        scope="operate",
         summary="Put the brake on: nothing new is called",
         text="Holds within two seconds at every broker, and over restarts. Calls under way end, "
         "submits go on. Safe to repeat; another reason takes the place of the one there is.",
@@ -102,7 +109,7 @@ OPERATIONS: Final = (
         path="/v1/wheel/resume",
         handler=resume_wheel,
         name="resumeWheel",
-        scope="admin",
+        scope="operate",
         summary="Take the brake off",
         text="What came due meanwhile is called now. Safe to repeat.",
         answers={200: Answer(text="The brake is off", body=BrakeStateOut)},

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Final, NoReturn
 from uuid import UUID
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -18,6 +18,7 @@ from broker.api.patching import TaskPatch, Wanted, merge, read_patch, refusals
 from broker.api.problems import Problem, Refused, invalid
 from broker.api.view import TaskOut, task_out
 from broker.changer import NOBODY, Granted, Wish
+from wheel_timer.callback import Callback
 from wheel_timer.errors import FieldError, InvalidTask, NotFound, Overloaded
 from wheel_timer.store.change import Change, Verb
 from wheel_timer.store.task import TaskRow, attempts, lookup, lookup_by_biz_id
@@ -127,13 +128,17 @@ async def _task(context: Context, request: Request, wish: Wish) -> TaskRow:
 async def _check_biz(context: Context, wanted: Wanted, task: TaskRow, now_ms: float) -> None:
     """Merge with the task, and with its biz_type's leave. Raises InvalidTask."""
     merge(wanted, task)
-    found: Sequence[FieldError] = ()
+    found: list[FieldError] = []
     for look in (False, True):
         if look:
             # Refused only by the newest configuration.
             await context.registry.refresh()
         biz = context.registry.get(task.biz_type)
         found = [] if biz is None else refusals(wanted, biz, now_ms)
+        callback = wanted.change.callback
+        if biz is not None and callback is not None:
+            url = msgspec.json.decode(callback, type=Callback).url
+            found += context.guard.check(url, biz.callback_allow, "#/callback/url")
         if not found:
             return
     raise InvalidTask(found)

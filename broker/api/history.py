@@ -187,7 +187,7 @@ OPERATIONS: Final = (
         path="/v1/changes",
         handler=list_changes,
         name="listChanges",
-        scope="read",
+        scope="admin",
         summary="Every change by the API, with who and when",
         text="A page looks at a bounded number of changes; it may be short and still have a "
         "next_cursor. With object it looks at that one's only.",
