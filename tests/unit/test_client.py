@@ -358,7 +358,12 @@ async def test_the_async_client_tries_again_too(pauses: list[float]) -> None:
 
 
 def test_operations() -> None:
-    operation = {"operation_id": str(TASK_ID), "state": "running", "matched": 5}
+    operation = {
+        "operation_id": str(TASK_ID),
+        "action": "shift",
+        "state": "running",
+        "matched": 5,
+    }
     server = Server(ok(operation, 202))
     operations = client_of(server).operations
     started = operations.start(
@@ -367,7 +372,8 @@ def test_operations() -> None:
     assert (started.operation_id, started.state, started.matched) == (TASK_ID, "running", 5)
     operations.stop(started.operation_id)
     operations.get(started.operation_id)
-    operations.dry_run("cancel", all=True)
+    assert operations.start("cancel", all=True).action == "shift"
+    assert json.loads(server.requests[3].content) == {"action": "cancel", "filter": {}, "all": True}
     assert json.loads(server.requests[0].content) == {
         "action": "shift",
         "filter": {"biz_type": "orders", "status": "pending"},

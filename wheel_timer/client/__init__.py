@@ -10,6 +10,7 @@ The API from Python: `Client` for threads, `AsyncClient` for an event loop.
 from __future__ import annotations
 
 from wheel_timer.client.async_client import AsyncClient
+from wheel_timer.client.biz import BizVersion, RotatedSecret
 from wheel_timer.client.client import Client
 from wheel_timer.client.errors import (
     BizTypeInUse,
@@ -34,20 +35,15 @@ from wheel_timer.client.errors import (
     Unreachable,
 )
 from wheel_timer.client.operations import DryRun, Operation
-from wheel_timer.client.results import (
-    Attempt,
-    RejectedTask,
-    Submitted,
-    SubmittedMany,
-    Task,
-    Waiting,
-)
+from wheel_timer.client.results import Attempt, Submitted, Task, Waiting
+from wheel_timer.client.tasks import RejectedTask, SubmittedMany
 
 __all__ = [
     "AsyncClient",
     "Attempt",
     "BizTypeInUse",
     "BizTypeUnknown",
+    "BizVersion",
     "Client",
     "ClientError",
     "Conflict",
@@ -62,6 +58,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "RejectedTask",
+    "RotatedSecret",
     "ServerError",
     "StaleVersion",
     "Submitted",

@@ -89,10 +89,6 @@ def reader(kind: type[T]) -> Callable[[bytes], T]:
     return read
 
 
-def nothing(_: bytes) -> None:
-    """Reads an answer that says nothing more than its status."""
-
-
 def segment(text: str) -> str:
     """One segment of a path; a biz_id may be anything, also `..` or hold a slash."""
     quoted = quote(text, safe="")

@@ -17,8 +17,14 @@ from wheel_timer.client.call import TRIES, Call, Tries
 from wheel_timer.client.connection import CONNECT_S, TOTAL_S, Options, unreachable
 from wheel_timer.client.errors import ClientError, refused
 from wheel_timer.client.parts import BizTypes, Operations, pages
-from wheel_timer.client.results import Submitted, SubmittedMany, Task
-from wheel_timer.client.tasks import Changes, Filter, NewTask, TaskFields
+from wheel_timer.client.results import Submitted, Task
+from wheel_timer.client.tasks import (
+    Changes,
+    ListFilter,
+    NewTask,
+    SubmittedMany,
+    TaskFields,
+)
 
 T = TypeVar("T")
 
@@ -112,7 +118,9 @@ class Client:
         """Call a settled task again."""
         return self.send(task_calls.verb("replay", task, biz_id, is_repeatable=False))
 
-    def list(self, *, page_size: int | None = None, **filter_: Unpack[Filter]) -> Iterator[Task]:
+    def list(
+        self, *, page_size: int | None = None, **filter_: Unpack[ListFilter]
+    ) -> Iterator[Task]:
         """The tasks of a filter, page by page as they are asked for."""
         return pages(lambda cursor: self.send(task_calls.page(filter_, page_size, cursor)))
 

@@ -33,6 +33,7 @@ from typing import Any, Final
 
 import msgspec
 
+from wheel_timer.client.results import Task
 from wheel_timer.errors import FieldError, WheelTimerError
 
 
@@ -59,7 +60,7 @@ class Refused(ClientError):
 
     status: of HTTP. name: of /problems/NAME, empty where the answer was none of ours. errors: what
     is wrong with which field. request_id: finds it in the server's log. problem: the whole
-    document; that of a conflict has the task in it.
+    document; that of a conflict may have the task in it.
     """
 
     def __init__(
@@ -107,6 +108,12 @@ class NotFound(Refused):
 
 class Conflict(Refused):
     """The state does not allow the call."""
+
+    @property
+    def task(self) -> Task | None:
+        """The task as it is, where it is one that does not allow it."""
+        found = self.problem.get("task")
+        return None if found is None else msgspec.convert(found, Task)
 
 
 class KeyExists(Conflict):

@@ -10,7 +10,7 @@ from uuid import UUID
 import msgspec
 
 from wheel_timer.client.call import Call, moment, query_of, reader, segment
-from wheel_timer.client.results import Page
+from wheel_timer.client.results import Page, Task
 
 Action = Literal["cancel", "shift", "replay", "run", "purge"]
 # A dry run counts what may be a million tasks.
@@ -18,32 +18,46 @@ DRY_RUN_TIMEOUT_S: Final = 60.0
 
 
 class Operation(msgspec.Struct, frozen=True, kw_only=True):
-    """An operation: what it does, and how far it is. state: running, done, stopped or failed."""
+    """
+    An operation, and how far it is. matched: tasks it has come by; of these done were changed,
+    skipped were not to be changed any more, and errors could not be.
+    """
 
     operation_id: UUID
-    state: str
-    matched: int | None = None
+    action: str
+    state: Literal["running", "done", "stopped", "failed"]
+    matched: int = 0
     done: int = 0
     skipped: int = 0
-    errors: Any = 0
-    action: str = ""
+    errors: int = 0
+    error: str | None = None
+    filter: dict[str, Any] = {}
+    set: dict[str, float] | None = None
+    rate: float | None = None
+    over: float | None = None
     actor: str = ""
     create_time: datetime | None = None
+    finish_time: datetime | None = None
 
 
 class DryRun(msgspec.Struct, frozen=True):
-    """What an operation would change: how many, and some of them."""
+    """
+    What an operation would meet: how many (a lower bound, where counting is not complete), and
+    some of them.
+    """
 
     matched: int
-    sample: list[Any] = []
+    complete: bool = True
+    sample: list[Task] = []
 
 
-_OPERATION: Final = reader(Operation)
+OPERATION: Final = reader(Operation)
 _DRY_RUN: Final = reader(DryRun)
 _PAGE: Final = reader(Page[Operation])
 
 
 def _body(action: Action, filter_: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    """options: delay, rate, over, all."""
     given = {name: value for name, value in options.items() if value is not None}
     delay = given.pop("delay", None)
     if delay is not None:
@@ -63,7 +77,7 @@ def start(
         method="POST",
         path="/v1/operations",
         body=msgspec.json.encode(_body(action, filter_, options)),
-        read=_OPERATION,
+        read=OPERATION,
         is_repeatable=False,
     )
 
@@ -81,12 +95,12 @@ def dry_run(action: Action, filter_: Mapping[str, Any], options: Mapping[str, An
 
 def get(operation_id: str | UUID) -> Call[Operation]:
     """GET of one."""
-    return Call(method="GET", path=_path(operation_id), read=_OPERATION)
+    return Call(method="GET", path=_path(operation_id), read=OPERATION)
 
 
 def stop(operation_id: str | UUID) -> Call[Operation]:
     """DELETE: it goes no further; what it has done stays."""
-    return Call(method="DELETE", path=_path(operation_id), read=_OPERATION)
+    return Call(method="DELETE", path=_path(operation_id), read=OPERATION)
 
 
 def page(limit: int | None, cursor: str | None) -> Call[Page[Operation]]:

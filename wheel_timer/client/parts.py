@@ -10,10 +10,11 @@ from uuid import UUID
 from wheel_timer.biz import BizTypeOut
 from wheel_timer.client import biz as biz_calls
 from wheel_timer.client import operations as operation_calls
+from wheel_timer.client.biz import BizVersion, RotatedSecret
 from wheel_timer.client.call import Call
 from wheel_timer.client.operations import Action, DryRun, Operation
 from wheel_timer.client.results import Page
-from wheel_timer.client.tasks import OperationFilter, Seconds
+from wheel_timer.client.tasks import Filter, Seconds
 
 T = TypeVar("T")
 
@@ -56,15 +57,20 @@ class BizTypes:
         """Change what is given; None is the default again."""
         return self._send(biz_calls.patch(name, settings, version))
 
-    def delete(self, name: str, *, purge: bool = False, version: int | None = None) -> None:
-        """Take it away; purge: with all its tasks. Raises BizTypeInUse."""
-        self._send(biz_calls.delete(name, purge=purge, version=version))
+    def delete(
+        self, name: str, *, purge: bool = False, version: int | None = None
+    ) -> Operation | None:
+        """
+        Take it away. purge: its tasks too, by the operation that is returned; without it, one that
+        has tasks is BizTypeInUse.
+        """
+        return self._send(biz_calls.delete(name, purge=purge, version=version))
 
     def list(self, *, page_size: int | None = None) -> Iterator[BizTypeOut]:
         """All of them, by name."""
         return pages(lambda cursor: self._send(biz_calls.page(page_size, cursor)))
 
-    def history(self, name: str, *, page_size: int | None = None) -> Iterator[dict[str, Any]]:
+    def history(self, name: str, *, page_size: int | None = None) -> Iterator[BizVersion]:
         """Its versions, newest first."""
         return pages(lambda cursor: self._send(biz_calls.history(name, page_size, cursor)))
 
@@ -76,8 +82,8 @@ class BizTypes:
         """Call again."""
         return self._send(biz_calls.resume(name))
 
-    def purge(self, name: str) -> dict[str, Any]:
-        """Cancel everything of it that is pending; the operation that does it."""
+    def purge(self, name: str) -> Operation:
+        """Delete every task of it; the operation that does it."""
         return self._send(biz_calls.purge(name))
 
     def test(self, name: str) -> dict[str, Any]:
@@ -86,7 +92,7 @@ class BizTypes:
 
     def rotate_secret(
         self, name: str, secret: str | None = None, *, grace: Seconds | None = None
-    ) -> dict[str, Any]:
+    ) -> RotatedSecret:
         """
         Sign with a new secret, and for `grace` with the old one too. Without one the server makes
         it, and this is the only time that it is shown.
@@ -112,20 +118,28 @@ class Operations:
         delay: Seconds | None = None,
         rate: float | None = None,
         over: Seconds | None = None,
-        **filter_: Unpack[OperationFilter],
+        all: bool = False,
+        **filter_: Unpack[Filter],
     ) -> Operation:
         """
-        Do `action` to all tasks of the filter (all=True where there is none). delay: of shift, in
+        Do `action` to the tasks of a filter; without one, all=True is needed. delay: of shift, in
         seconds. rate: tasks a second; or over: the seconds to spread them over.
         """
-        options = {"delay": delay, "rate": rate, "over": over}
+        options = {"delay": delay, "rate": rate, "over": over, "all": all or None}
         return self._send(operation_calls.start(action, filter_, options))
 
     def dry_run(
-        self, action: Action, *, delay: Seconds | None = None, **filter_: Unpack[OperationFilter]
+        self,
+        action: Action,
+        *,
+        delay: Seconds | None = None,
+        all: bool = False,
+        **filter_: Unpack[Filter],
     ) -> DryRun:
         """What it would change."""
-        return self._send(operation_calls.dry_run(action, filter_, {"delay": delay}))
+        return self._send(
+            operation_calls.dry_run(action, filter_, {"delay": delay, "all": all or None})
+        )
 
     def get(self, operation_id: str | UUID) -> Operation:
         """How far one is. Raises NotFound."""

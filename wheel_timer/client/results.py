@@ -13,8 +13,6 @@ from uuid import UUID
 
 import msgspec
 
-from wheel_timer.client.errors import Refused
-
 StatusName = Literal["pending", "delivering", "finished", "failed", "cancelled"]
 
 T = TypeVar("T")
@@ -33,24 +31,6 @@ class Submitted(msgspec.Struct, frozen=True, kw_only=True):
     start_time: datetime
     differs: list[str] = []
     biz_id: str = ""
-
-
-class RejectedTask(msgspec.Struct, frozen=True):
-    """A task of submit_many that was not stored. position: counting from 0."""
-
-    position: int
-    error: Refused
-
-
-class SubmittedMany(msgspec.Struct):
-    """
-    What became of many. accepted: stored anew. errors: of the first 1,000 that were rejected.
-    """
-
-    accepted: int = 0
-    duplicates: int = 0
-    rejected: int = 0
-    errors: list[RejectedTask] = []
 
 
 class Waiting(msgspec.Struct, frozen=True):

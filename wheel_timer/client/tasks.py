@@ -12,14 +12,7 @@ import msgspec
 
 from wheel_timer.client.call import Call, moment, query_of, reader, segment
 from wheel_timer.client.errors import Refused, of_problem
-from wheel_timer.client.results import (
-    Batch,
-    Page,
-    RejectedTask,
-    Submitted,
-    SubmittedMany,
-    Task,
-)
+from wheel_timer.client.results import Batch, Page, StatusName, Submitted, Task
 
 BATCH_TASKS: Final = 1_000
 BATCH_BYTES: Final = 1_048_576
@@ -65,11 +58,10 @@ class NewTask(TaskFields):
 
 
 class Filter(TypedDict, total=False):
-    """What a list may be narrowed to. Without times it is that of now +- 24 h."""
+    """Which tasks. Times are intervals [from, to)."""
 
     biz_type: str | None
-    status: str | None
-    biz_id: str | None
+    status: StatusName | None
     biz_id_prefix: str | None
     start_from: Moment | None
     start_to: Moment | None
@@ -79,10 +71,28 @@ class Filter(TypedDict, total=False):
     schedule_id: str | UUID | None
 
 
-class OperationFilter(Filter, total=False):
-    """Which tasks an operation is for. all: where nothing else is said."""
+class ListFilter(Filter, total=False):
+    """Which tasks a list shows; without times and status those of now +- 24 h."""
 
-    all: bool
+    biz_id: str | None
+
+
+class RejectedTask(msgspec.Struct, frozen=True):
+    """A task of submit_many that was not stored. position: counting from 0."""
+
+    position: int
+    error: Refused
+
+
+class SubmittedMany(msgspec.Struct):
+    """
+    What became of many. accepted: stored anew. errors: of the first 1,000 that were rejected.
+    """
+
+    accepted: int = 0
+    duplicates: int = 0
+    rejected: int = 0
+    errors: list[RejectedTask] = []
 
 
 class Encoded(NamedTuple):
