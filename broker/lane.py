@@ -19,7 +19,7 @@ import heapq
 import zlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 from broker.gate import Gate
 from broker.outcome import SETTLE_MS
@@ -74,6 +74,10 @@ class Share(NamedTuple):
 
 
 ALONE: Final = Share(1, 0, True)
+# A reference this far behind its moment waits for something; before that it is just being claimed.
+LATE_MS: Final = 100
+
+HoldsBack = Literal["paused", "breaker_open", "rate_limited", "concurrency"]
 
 
 class Lane:
@@ -160,6 +164,22 @@ class Lane:
             return False
         taken = self.in_flight + self.claiming + len(self._claimed)
         return taken < slots or slots + ahead - taken > ahead // 2
+
+    def holds_back(self, now_ms: float) -> tuple[HoldsBack, float | None] | None:
+        """
+        Why what is due is not being called, and when that ends by itself; None: nothing is late.
+        """
+        gate = self.gate
+        hold = gate.hold(now_ms)
+        if hold is not None:
+            return hold, gate.next_ms(now_ms)
+        if not gate.breaker.is_closed:
+            return "breaker_open", None  # half-open: one at a time
+        if not self.slots or not self._waiting or self._waiting[0][0] > now_ms - LATE_MS:
+            return None
+        if self.in_flight + self.claiming + len(self._claimed) >= self.slots:
+            return "concurrency", None
+        return ("rate_limited", gate.next_ms(now_ms)) if gate.is_narrow else None
 
     def _bounds(self, now_ms: float) -> tuple[int, int]:
         """(slots that may be used, claims that may lie ready beyond them)."""

@@ -37,6 +37,7 @@ from broker.takeover import TakeOver
 from broker.timekeeper import Timekeeper
 from broker.tokens import Tokens
 from broker.transport import open_transport
+from broker.waits import LaneWaits
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
@@ -127,6 +128,7 @@ class Notifier:
             acknowledge=self._settler.acknowledge,
             emptied=self._see_room,
         )
+        self._waits = LaneWaits(event_center=event_center, clock=clock)
         self._tokens = Tokens(
             event_center=event_center,
             clock=clock,
@@ -171,6 +173,7 @@ class Notifier:
         """
         self._timekeeper.stop()
         await self._tokens.stop()
+        await self._waits.stop()
         await self._holding.stop()
         self.takeover.leave()
         self._reader.stop()
@@ -187,6 +190,7 @@ class Notifier:
         await self._hand_back_all()
         await self._leave()
         self._report.state(self._lanes.values())
+        self._waits.look(self._lanes.values())
         await self._transport.aclose()
 
     def _configure(self, changed: Sequence[BizType]) -> None:

@@ -13,6 +13,7 @@ from wheel_timer.buckets import Buckets
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.streams import GROUP, PAGE_ENTRIES
 from wheel_timer.task import Ref
+from wheel_timer.waits import Waits
 
 # A consumer silent for this long is dead, and its entries are taken over.
 SILENCE_MS: Final = 3000
@@ -20,7 +21,7 @@ SILENCE_MS: Final = 3000
 IDLE_MS: Final = 660_000
 
 
-class Consumers(Buckets):
+class Consumers(Buckets, Waits):
     """The members of the group, as one of them sees them."""
 
     def __init__(self, redis_url: str, *, prefix: str, consumer: str) -> None:

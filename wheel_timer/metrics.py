@@ -119,6 +119,11 @@ _SWEPT: Final = _counter(
 _LANE_INFLIGHT: Final = _gauge(
     "lane_inflight", "Callbacks under way.", ["biz_type"], multiprocess_mode="livesum"
 )
+_LANE_HELD: Final = _counter(
+    "lane_held_seconds_total",
+    "How long lanes held back what was due, and why.",
+    ["biz_type", "reason"],
+)
 _CLOCK_OFFSET: Final = _gauge(
     "clock_offset_seconds",
     "The database's clock less this machine's.",
@@ -224,6 +229,11 @@ def swept(reason: str, tasks: int) -> None:
 def lane_inflight(biz_type: str, calls: int) -> None:
     """Callbacks under way in this process now."""
     _LANE_INFLIGHT.labels(_biz_labels.label(biz_type)).set(calls)
+
+
+def lane_held(biz_type: str, reason: str, held_s: float) -> None:
+    """reason: paused, breaker_open, rate_limited, concurrency."""
+    _LANE_HELD.labels(_biz_labels.label(biz_type), reason).inc(held_s)
 
 
 def clock_offset(offset_s: float) -> None:

@@ -10,6 +10,8 @@ can spread the lanes:
     PREFIX:{TAG}:rate:BIZ_TYPE         hash; tokens, at: the bucket of its callbacks (buckets.py);
                                        gone after a day without a call
     PREFIX:{TAG}:submits:BIZ_TYPE      the same of its submits
+    PREFIX:{TAG}:waits:BIZ_TYPE        hash; consumer -> why it holds back what is due (waits.py);
+                                       gone three seconds after nobody does
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
 
 Nothing else expires by itself. Driver errors become EventCenterUnavailable here, and in the callers

@@ -20,7 +20,8 @@ from broker.api.operation import Answer, Operation, json_answer
 from broker.api.paging import PAGING, limit_of
 from broker.api.problems import invalid
 from broker.api.times import BadTime, parse_start_time
-from broker.api.view import TaskItem, task_item
+from broker.api.view import TaskItem, is_due, task_item
+from broker.api.waiting import held_lanes
 from wheel_timer.store.filter import TIME_MS_MAX, TIME_MS_MIN, Filter, StatusWord
 from wheel_timer.store.selection import Key, select_page
 from wheel_timer.store.task import last_attempts
@@ -67,7 +68,11 @@ async def list_tasks(context: Context, request: Request) -> Response:
     )
     waiting = [row.task_id for row in page.rows if row.next_at is not None]
     last = await last_attempts(context.db, waiting) if waiting else {}
-    items = [task_item(row, last.get(row.task_id), now_ms) for row in page.rows]
+    due = {row.biz_type for row in page.rows if is_due(row, now_ms)}
+    held = await held_lanes(context, due, now_ms) if due else {}
+    items = [
+        task_item(row, last.get(row.task_id), now_ms, held.get(row.biz_type)) for row in page.rows
+    ]
     next_cursor = None
     if page.key is not None:
         ended = Place(filter_.start_from, filter_.start_to, page.key)

@@ -17,7 +17,8 @@ from broker.api.outcomes import counted, kept, media_type, unsupported
 from broker.api.problems import Refused, invalid
 from broker.api.reading import TaskReader
 from broker.api.times import format_time
-from broker.api.view import StatusName, TaskOut, Time, task_out
+from broker.api.view import Held, StatusName, TaskOut, Time, is_due, task_out
+from broker.api.waiting import held_lanes
 from broker.submission import Accepted, Duplicate, Replaced, Submission
 from wheel_timer.errors import NotFound
 from wheel_timer.store.task import TaskRow, attempts, lookup, lookup_by_biz_id
@@ -94,7 +95,11 @@ async def _task_answer(context: Context, row: TaskRow | None) -> Response:
     if row is None:
         raise NotFound("there is no such task, or its retention has ended")
     past = await attempts(context.db, row.task_id) if row.attempts else []
-    return json_answer(task_out(row, past, context.clock.now_ms()))
+    now_ms = context.clock.now_ms()
+    held: dict[str, Held] = {}
+    if is_due(row, now_ms):
+        held = await held_lanes(context, [row.biz_type], now_ms)
+    return json_answer(task_out(row, past, now_ms, held.get(row.biz_type)))
 
 
 def _idempotency_key(request: Request) -> str | None:

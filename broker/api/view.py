@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NamedTuple
 from uuid import UUID
 
 import msgspec
@@ -30,14 +30,26 @@ _CALLBACK = msgspec.json.Decoder(Callback)
 _RETRY = msgspec.json.Decoder(RetryIn)
 
 
+HeldReason = Literal["rate_limited", "concurrency", "breaker_open", "paused", "event_center"]
+
+
+class Held(NamedTuple):
+    """Why a lane holds back what is due. Times in ms; None where it is not known."""
+
+    reason: HeldReason
+    since_ms: int | None
+    until_ms: int | None
+
+
 class Waiting(Struct):
     """
     Why a pending task is not being called at this moment. scheduled: its start_time has not come;
-    queued: it is due and its turn comes; backoff: the last attempt failed; released: the endpoint
-    asked for another time.
+    backoff: the last attempt failed; released: the endpoint asked for another time. Of one that is
+    due: queued (its turn comes), rate_limited, concurrency (as many calls as may are running),
+    breaker_open (the endpoint kept failing), paused, event_center (which is out of reach).
     """
 
-    reason: Literal["scheduled", "queued", "backoff", "released"]
+    reason: Literal["scheduled", "queued", "backoff", "released"] | HeldReason
     since: Time
     until: Time | None
 
@@ -118,15 +130,29 @@ def status_of(row: TaskRow, now_ms: float) -> StatusName:
     return _NAMES[row.status]
 
 
-def task_item(row: TaskRow, last: AttemptRow | None, now_ms: float) -> TaskItem:
-    """A task in a list. last: its last attempt that did not finish it. now_ms: as in task_out."""
-    return TaskItem(**_members(row, last, now_ms))
+def is_due(row: TaskRow, now_ms: float) -> bool:
+    """Whether nothing but its lane keeps a task from being called."""
+    return (
+        row.status is Status.PENDING
+        and row.start_time <= now_ms
+        and (row.next_at or 0) <= now_ms
+        and (row.lease_until or 0) <= now_ms
+    )
 
 
-def task_out(row: TaskRow, attempts: Sequence[AttemptRow], now_ms: float) -> TaskOut:
-    """The whole answer. now_ms: the database's clock."""
+def task_item(
+    row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | None = None
+) -> TaskItem:
+    """A task in a list. last: its last attempt that did not finish it. The rest as in task_out."""
+    return TaskItem(**_members(row, last, now_ms, held))
+
+
+def task_out(
+    row: TaskRow, attempts: Sequence[AttemptRow], now_ms: float, held: Held | None = None
+) -> TaskOut:
+    """The whole answer. now_ms: the database's clock. held: how its lane stands."""
     last = attempts[-1] if attempts else None
-    shown = TaskOut(**_members(row, last, now_ms), attempt_log=_attempt_log(row, attempts))
+    shown = TaskOut(**_members(row, last, now_ms, held), attempt_log=_attempt_log(row, attempts))
     if row.biz_data is not None:
         if _is_json(row.biz_data, row.content_type):
             shown.biz_data = Raw(row.biz_data)
@@ -135,7 +161,9 @@ def task_out(row: TaskRow, attempts: Sequence[AttemptRow], now_ms: float) -> Tas
     return shown
 
 
-def _members(row: TaskRow, last: AttemptRow | None, now_ms: float) -> dict[str, Any]:
+def _members(
+    row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | None
+) -> dict[str, Any]:
     """The members that both forms have."""
     status = status_of(row, now_ms)
     is_waiting = status == "pending"
@@ -150,7 +178,7 @@ def _members(row: TaskRow, last: AttemptRow | None, now_ms: float) -> dict[str, 
         "revision": row.revision,
         "attempts": row.attempts,
         "failures": row.failures,
-        "waiting": _waiting(row, last, now_ms) if is_waiting else None,
+        "waiting": _waiting(row, last, now_ms, held) if is_waiting else None,
         "first_attempt_time": _time(row.first_attempt_time),
         "next_attempt_time": _time(row.next_at or row.start_time) if is_waiting else None,
         "finish_time": _time(row.finish_time),
@@ -193,7 +221,7 @@ def _time(moment_ms: int | None) -> str | None:
     return None if moment_ms is None else format_time(moment_ms)
 
 
-def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float) -> Waiting:
+def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | None) -> Waiting:
     if row.next_at is not None and row.next_at > now_ms:
         ended_ms = row.create_time
         if last is not None and last.started_time is not None:
@@ -203,8 +231,12 @@ def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float) -> Waiting:
         return Waiting(reason, format_time(ended_ms), format_time(row.next_at))
     if row.start_time > now_ms:
         return Waiting("scheduled", format_time(row.create_time), format_time(row.start_time))
-    since_ms = max(row.create_time, row.start_time, row.next_at or 0)
-    return Waiting("queued", format_time(since_ms), None)
+    since_ms = max(row.start_time, row.next_at or 0, _given_ms(row))
+    if held is None:
+        return Waiting("queued", format_time(since_ms), None)
+    return Waiting(
+        held.reason, format_time(max(since_ms, held.since_ms or 0)), _time(held.until_ms)
+    )
 
 
 def _callback_out(stored: str) -> CallbackOut:
@@ -238,7 +270,8 @@ def _attempt_log(row: TaskRow, attempts: Sequence[AttemptRow]) -> list[AttemptOu
             AttemptOut(
                 attempt=row.attempts,
                 life=row.life,
-                due_time=None,
+                # With no attempt before it, it was due at its start_time, or at once.
+                due_time=_time(max(row.start_time, _given_ms(row))) if not attempts else None,
                 published_time=_time(row.published),
                 started_time=_time(row.started),
                 duration_ms=row.duration,
@@ -253,6 +286,11 @@ def _attempt_log(row: TaskRow, attempts: Sequence[AttemptRow]) -> list[AttemptOu
             )
         )
     return log
+
+
+def _given_ms(row: TaskRow) -> int:
+    """When a task was put on the wheel as it is: a start_time before that meant now."""
+    return max(row.create_time, row.renew_time or 0)
 
 
 def _is_json(data: bytes, content_type: str | None) -> bool:

@@ -117,3 +117,37 @@ def test_a_start_time_in_the_past_means_at_once() -> None:
     story = told(start_time="2026-12-01T08:00:00.000Z")
     assert story[0].endswith("to be called at once.")
     assert story[1] == "The start_time asked for, 08:00:00.000 UTC, had already passed."
+
+
+def test_of_a_late_attempt_it_is_told_where_the_time_went() -> None:
+    late = attempt(
+        1,
+        published_time="2026-12-01T08:50:03.000Z",
+        started_time="2026-12-01T08:50:05.500Z",
+    )
+    assert told(attempt_log=[late])[1].startswith(
+        "Attempt 1 began at 08:50:05.500 UTC, 5.5 s after its moment (3 s until it was published,"
+        " 2.5 s in its lane): "
+    )
+    ahead = attempt(
+        1,
+        published_time="2026-12-01T08:49:59.000Z",
+        started_time="2026-12-01T08:50:05.500Z",
+    )
+    assert "5.5 s after its moment (5.5 s in its lane): " in told(attempt_log=[ahead])[1]
+
+
+def test_a_held_lane_is_told_with_since_and_until() -> None:
+    story = told(
+        start_time="2026-12-01T08:50:00.000Z",
+        next_attempt_time="2026-12-01T08:50:00.000Z",
+        waiting={
+            "reason": "breaker_open",
+            "since": "2026-12-01T08:55:00.000Z",
+            "until": "2026-12-01T09:00:30.000Z",
+        },
+    )
+    assert story[-1] == (
+        "The next call was due 10 min ago, at 08:50:00.000 UTC: the breaker of its biz_type is"
+        " open: the endpoint kept failing, since 08:55:00.000 UTC, until 09:00:30.000 UTC at least."
+    )

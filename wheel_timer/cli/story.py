@@ -13,6 +13,7 @@ from typing import Any, Final
 from wheel_timer.cli.moments import clock_time, in_words, parse_rfc3339
 
 _TOLD_ATTEMPTS: Final = 8  # of a longer log, the first and the last
+_LATE_MS: Final = 100  # from here on it is told where the time went
 
 _WAITING: Final = {
     "scheduled": "its moment has not come",
@@ -85,7 +86,22 @@ def _attempt(entry: Mapping[str, Any], now: datetime) -> str:
         if entry.get("due_time"):
             late_ms = _ms_between(parse_rfc3339(entry["due_time"]), started)
             told += f", {in_words(late_ms)} after its moment" if late_ms >= 1 else ", on its moment"
+            if late_ms >= _LATE_MS and entry.get("published_time"):
+                told += _where_it_went(entry, late_ms)
     return f"{told}: {_result(entry)}."
+
+
+def _where_it_went(entry: Mapping[str, Any], late_ms: float) -> str:
+    """` (3.2 s until it was published, 12 ms in its lane)`: what was ours, what its lane's."""
+    published = parse_rfc3339(entry["published_time"])
+    ours_ms = min(late_ms, max(0.0, _ms_between(parse_rfc3339(entry["due_time"]), published)))
+    lane_ms = late_ms - ours_ms
+    parts = []
+    if ours_ms >= 1:
+        parts.append(f"{in_words(ours_ms)} until it was published")
+    if lane_ms >= 1:
+        parts.append(f"{in_words(lane_ms)} in its lane")
+    return f" ({', '.join(parts)})"
 
 
 def _result(entry: Mapping[str, Any]) -> str:
@@ -124,14 +140,18 @@ def _ending(task: Mapping[str, Any], now: datetime) -> Iterator[str]:
 def _waiting(task: Mapping[str, Any], now: datetime) -> Iterator[str]:
     waiting = task.get("waiting") or {}
     reason = _WAITING.get(waiting.get("reason", ""), "it is due")
-    until = task.get("next_attempt_time") or waiting.get("until") or task["start_time"]
-    moment = parse_rfc3339(until)
-    left_ms = _ms_between(now, moment)
+    due = parse_rfc3339(task.get("next_attempt_time") or task["start_time"])
+    left_ms = _ms_between(now, due)
     if left_ms > 0:
-        coming = f"The next call comes in {in_words(left_ms)}, at {clock_time(moment, now)}"
+        yield f"The next call comes in {in_words(left_ms)}, at {clock_time(due, now)}: {reason}."
     else:
-        coming = f"The next call was due {in_words(-left_ms)} ago, at {clock_time(moment, now)}"
-    yield f"{coming}: {reason}."
+        late = f"The next call was due {in_words(-left_ms)} ago, at {clock_time(due, now)}"
+        since = parse_rfc3339(waiting["since"]) if waiting.get("since") else due
+        if _ms_between(due, since) >= _LATE_MS:
+            reason += f", since {clock_time(since, now)}"
+        if waiting.get("until"):
+            reason += f", until {clock_time(parse_rfc3339(waiting['until']), now)} at least"
+        yield f"{late}: {reason}."
     if task.get("failures"):
         yield f"{_count(task['failures'], 'failure')} so far of those its retry policy allows."
 
