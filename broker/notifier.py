@@ -190,7 +190,6 @@ class Notifier:
         await self._hand_back_all()
         await self._leave()
         self._report.state(self._lanes.values())
-        self._waits.look(self._lanes.values())
         await self._transport.aclose()
 
     def _configure(self, changed: Sequence[BizType]) -> None:
@@ -272,6 +271,7 @@ class Notifier:
             self._holding.look()
             self._reader.wake()
         self._report.state(self._lanes.values())
+        self._waits.look(self._lanes.values())
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
         now_ms = self._clock.now_ms()

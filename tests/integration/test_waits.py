@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tests.fix_delivery import BIZ_TYPE, Delivery
-from tests.fix_endpoint import Endpoint
+from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_sessions import until
 from wheel_timer.waits import LaneWait
 
@@ -35,7 +35,7 @@ async def test_a_lane_at_its_rate_is_told_until_it_is_worked_off(
 
 async def test_a_lane_whose_slots_are_taken_is_told(delivery: Delivery, endpoint: Endpoint) -> None:
     await delivery.configure(callback_url=endpoint.url, max_concurrency=1)
-    endpoint.hold()
+    endpoint.answer = Answer(delay_s=4.0)
     await delivery.submit(3)
 
     async def is_told() -> bool:
@@ -43,4 +43,3 @@ async def test_a_lane_whose_slots_are_taken_is_told(delivery: Delivery, endpoint
         return wait is not None and wait.reason == "concurrency"
 
     await until(is_told)
-    endpoint.release()
