@@ -173,7 +173,6 @@ class Notifier:
         """
         self._timekeeper.stop()
         await self._tokens.stop()
-        await self._waits.stop()
         await self._holding.stop()
         self.takeover.leave()
         self._reader.stop()
@@ -186,6 +185,7 @@ class Notifier:
         await self._settle_all(max(drain_s, SETTLE_S_MIN))
         self.takeover.stop()
         await asyncio.gather(*self._loops)
+        await self._waits.stop()
         # The read that was under way may have brought some more.
         await self._hand_back_all()
         await self._leave()
