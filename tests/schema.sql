@@ -25,6 +25,7 @@ CREATE TYPE public.wheel_change AS (
 	is_delivering boolean,
 	lives smallint,
 	is_fresh boolean,
+	expire_at bigint,
 	address bigint,
 	effect text,
 	verdict text
@@ -249,7 +250,7 @@ CREATE FUNCTION public.wheel_change_v1(p_shard smallint, p_task_ids uuid[], p_st
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_custom_plan'
+    SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
     SET enable_hashjoin TO 'off'
@@ -263,7 +264,10 @@ DECLARE
     v_all     wheel_change[];
     v_stay    wheel_change[];
     v_move    wheel_change[];
+    v_part    wheel_change[];
     v_slot    integer;
+    v_tids    tid[];
+    v_expires bigint[];
     v_ids     uuid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -354,6 +358,9 @@ BEGIN
                 ELSE 0
             END,
             m.to_time IS NOT NULL AND m.verb IN ('replay', 'replace', 'earliest', 'latest'),
+            v_now + coalesce(
+                CAST(b.config #>> '{retention,cancelled}' AS bigint) * 1000, p_retention_ms
+            ),
             CASE m.verdict WHEN 'missing' THEN NULL WHEN 'moved' THEN m.moved_to
                 ELSE coalesce(m.to_time, m.place) END,
             CASE
@@ -368,7 +375,8 @@ BEGIN
         ORDER BY m.position
     )
     INTO v_all
-    FROM aimed AS m;
+    FROM aimed AS m
+    LEFT JOIN timer_biz AS b ON m.verb = 'cancel' AND b.biz_type = m.biz_type;
 
     SELECT coalesce(array_agg(c.verdict ORDER BY c.position), '{}'),
         coalesce(array_agg(c.address ORDER BY c.position), '{}'),
@@ -376,38 +384,53 @@ BEGIN
             array_agg(c.position ORDER BY c.position)
                 FILTER (WHERE c.due IS NULL AND c.to_time <= v_near_to), '{}'
         ),
-        array_agg(c) FILTER (WHERE c.effect IN ('cancel', 'stop', 'stay')),
+        array_agg(c) FILTER (WHERE c.effect IN ('stop', 'stay')),
         array_agg(c) FILTER (WHERE c.effect = 'move'),
         array_agg(c.task_id) FILTER (WHERE c.effect = 'cancel' OR c.to_time IS NOT NULL)
     INTO verdicts, addresses, near, v_stay, v_move, v_ids
     FROM unnest(v_all) AS c;
 
-    -- What a change does to the columns stands twice: here for a row that stays in its place, in
-    -- wheel_move_v1 for one that is written anew.
-    FOR v_slot IN
-        SELECT DISTINCT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000
-        FROM unnest(v_stay) AS c
+    FOR v_slot, v_tids, v_expires IN
+        SELECT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000,
+            array_agg(c.tid), array_agg(c.expire_at)
+        FROM unnest(v_all) AS c
+        WHERE c.effect = 'cancel'
+        GROUP BY 1
     LOOP
         EXECUTE format(
             'UPDATE %I AS t
-            SET status = CASE c.effect
-                    WHEN ''cancel'' THEN 3 WHEN ''stay'' THEN 0 ELSE t.status
-                END,
+            SET status = 3, finish_time = $3, expire_at = c.expire_at,
+                lease_until = NULL, next_at = NULL
+            FROM unnest($1, $2) AS c(tid, expire_at)
+            WHERE t.ctid = c.tid',
+            wheel_partition_v1(v_slot)
+        ) USING v_tids, v_expires, v_now;
+    END LOOP;
+
+    -- What a change does to the columns stands twice: here for a row that stays in its place, in
+    -- wheel_move_v1 for one that is written anew.
+    FOR v_slot, v_part IN
+        SELECT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000,
+            array_agg(CAST(c AS wheel_change))
+        FROM unnest(v_stay) AS c
+        GROUP BY 1
+    LOOP
+        EXECUTE format(
+            'UPDATE %I AS t
+            SET status = CASE c.effect WHEN ''stay'' THEN 0 ELSE t.status END,
                 stop = c.effect = ''stop'' OR t.stop AND c.to_time IS NULL,
-                revision = t.revision + CASE WHEN c.effect = ''stay'' THEN 1 ELSE 0 END,
+                revision = t.revision + CASE c.effect WHEN ''stay'' THEN 1 ELSE 0 END,
                 life = t.life + c.lives,
                 failures = CASE
                     WHEN c.is_fresh THEN 0
                     WHEN c.to_time IS NOT NULL AND t.lease_until IS NOT NULL THEN t.failures + 1
                     ELSE t.failures
                 END,
-                next_at = CASE WHEN c.is_put THEN NULL ELSE t.next_at END,
-                lease_until = CASE WHEN c.is_put THEN NULL ELSE t.lease_until END,
-                renew_time = CASE WHEN c.to_time IS NOT NULL THEN $2 ELSE t.renew_time END,
-                finish_time = CASE WHEN c.effect = ''cancel'' THEN $2 END,
-                expire_at = CASE WHEN c.effect = ''cancel'' THEN $2 + coalesce(
-                    CAST(b.config #>> ''{retention,cancelled}'' AS bigint) * 1000, $3
-                ) END,
+                next_at = CASE WHEN c.to_time IS NULL THEN t.next_at END,
+                lease_until = CASE WHEN c.to_time IS NULL THEN t.lease_until END,
+                renew_time = CASE WHEN c.to_time IS NULL THEN t.renew_time ELSE $2 END,
+                finish_time = NULL,
+                expire_at = NULL,
                 first_attempt_time = CASE WHEN c.lives = 0 THEN t.first_attempt_time END,
                 http_status = CASE WHEN c.lives = 0 THEN t.http_status END,
                 last_error = CASE WHEN c.lives = 0 THEN t.last_error END,
@@ -423,16 +446,12 @@ BEGIN
                 max_age = CASE WHEN c.given & 8 <> 0 THEN c.max_age ELSE t.max_age END,
                 traceparent = CASE WHEN c.given & 16 <> 0 THEN c.traceparent ELSE t.traceparent END
             FROM (
-                SELECT d.*,
-                    d.effect = ''cancel'' OR d.to_time IS NOT NULL AS is_put,
-                    CASE WHEN d.verb = ''cancel'' THEN 0 ELSE d.sets END AS given
+                SELECT d.*, CASE WHEN d.effect = ''stay'' THEN d.sets ELSE 0 END AS given
                 FROM unnest($1) AS d
             ) AS c
-            LEFT JOIN timer_biz AS b ON c.effect = ''cancel'' AND b.biz_type = c.biz_type
-            WHERE t.ctid = c.tid
-                AND CAST((c.from_time / 1000) %% 10000000 AS integer) / 100000 * 100000 = $4',
+            WHERE t.ctid = c.tid',
             wheel_partition_v1(v_slot)
-        ) USING v_stay, v_now, p_retention_ms, v_slot;
+        ) USING v_part, v_now;
     END LOOP;
 
     IF v_move IS NOT NULL THEN
@@ -1136,34 +1155,42 @@ CREATE FUNCTION public.wheel_move_v1(p_shard smallint, p_moves public.wheel_chan
     SET jit TO 'off'
     AS $_$
 DECLARE
-    v_slot integer;
+    v_slot  integer;
+    v_part  wheel_change[];
+    v_leave wheel_change[];
+    v_end   tid[];
 BEGIN
-    -- Whose new place is the home: the forwarding row makes room.
-    FOR v_slot IN
-        SELECT DISTINCT CAST((c.home / 1000) % 10000000 AS integer) / 100000 * 100000
+    -- The rows at home of those that are away: where the new place is the home, the forwarding row
+    -- makes room; else it forwards to there.
+    FOR v_slot, v_part IN
+        SELECT CAST((c.home / 1000) % 10000000 AS integer) / 100000 * 100000,
+            array_agg(CAST(c AS wheel_change))
         FROM unnest(p_moves) AS c
         WHERE c.home_tid IS NOT NULL
+        GROUP BY 1
     LOOP
         EXECUTE format(
             'DELETE FROM %I AS t
             USING unnest($1) AS c
-            WHERE t.ctid = c.home_tid AND c.to_time = c.home
-                AND CAST((c.home / 1000) %% 10000000 AS integer) / 100000 * 100000 = $2',
+            WHERE t.ctid = c.home_tid AND c.to_time = c.home',
             wheel_partition_v1(v_slot)
-        ) USING p_moves, v_slot;
+        ) USING v_part;
         EXECUTE format(
             'UPDATE %I AS t
             SET moved_to = c.to_time, revision = c.revision + 1, life = c.life + c.lives
             FROM unnest($1) AS c
-            WHERE t.ctid = c.home_tid AND c.to_time <> c.home
-                AND CAST((c.home / 1000) %% 10000000 AS integer) / 100000 * 100000 = $2',
+            WHERE t.ctid = c.home_tid AND c.to_time <> c.home',
             wheel_partition_v1(v_slot)
-        ) USING p_moves, v_slot;
+        ) USING v_part;
     END LOOP;
 
-    FOR v_slot IN
-        SELECT DISTINCT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000
+    FOR v_slot, v_part, v_leave, v_end IN
+        SELECT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000,
+            array_agg(CAST(c AS wheel_change)),
+            array_agg(CAST(c AS wheel_change)) FILTER (WHERE c.from_time = c.home),
+            array_agg(c.tid) FILTER (WHERE c.from_time <> c.home)
         FROM unnest(p_moves) AS c
+        GROUP BY 1
     LOOP
         EXECUTE format(
             'INSERT INTO timer_task (
@@ -1191,30 +1218,28 @@ BEGIN
                 CASE WHEN c.sets & 16 <> 0 THEN c.traceparent ELSE t.traceparent END
             FROM unnest($1) AS c
             JOIN %I AS t ON t.ctid = c.tid
-            WHERE CAST((c.from_time / 1000) %% 10000000 AS integer) / 100000 * 100000 = $3
             ORDER BY (c.to_time / 1000) %% 10000000, c.to_time, t.task_id',
             wheel_partition_v1(v_slot)
-        ) USING p_moves, p_now, v_slot;
-        EXECUTE format(
-            'DELETE FROM %I AS t
-            USING unnest($1) AS c
-            WHERE t.ctid = c.tid AND c.from_time <> c.home
-                AND CAST((c.from_time / 1000) %% 10000000 AS integer) / 100000 * 100000 = $2',
-            wheel_partition_v1(v_slot)
-        ) USING p_moves, v_slot;
-        EXECUTE format(
-            'UPDATE %I AS t
-            SET status = 4, moved_to = c.to_time, revision = t.revision + 1,
-                life = t.life + c.lives, stop = false, lease_until = NULL, next_at = NULL,
-                finish_time = NULL, expire_at = NULL, http_status = NULL, last_error = NULL,
-                first_attempt_time = NULL, started = NULL, duration = NULL, published = NULL,
-                biz_data = NULL, content_type = NULL, callback = NULL, retry = NULL,
-                max_age = NULL, traceparent = NULL
-            FROM unnest($1) AS c
-            WHERE t.ctid = c.tid AND c.from_time = c.home
-                AND CAST((c.from_time / 1000) %% 10000000 AS integer) / 100000 * 100000 = $2',
-            wheel_partition_v1(v_slot)
-        ) USING p_moves, v_slot;
+        ) USING v_part, p_now;
+        IF v_end IS NOT NULL THEN
+            EXECUTE format(
+                'DELETE FROM %I AS t WHERE t.ctid = ANY ($1)', wheel_partition_v1(v_slot)
+            ) USING v_end;
+        END IF;
+        IF v_leave IS NOT NULL THEN
+            EXECUTE format(
+                'UPDATE %I AS t
+                SET status = 4, moved_to = c.to_time, revision = t.revision + 1,
+                    life = t.life + c.lives, stop = false, lease_until = NULL, next_at = NULL,
+                    finish_time = NULL, expire_at = NULL, http_status = NULL, last_error = NULL,
+                    first_attempt_time = NULL, started = NULL, duration = NULL, published = NULL,
+                    biz_data = NULL, content_type = NULL, callback = NULL, retry = NULL,
+                    max_age = NULL, traceparent = NULL
+                FROM unnest($1) AS c
+                WHERE t.ctid = c.tid',
+                wheel_partition_v1(v_slot)
+            ) USING v_leave;
+        END IF;
     END LOOP;
 END
 $_$;
