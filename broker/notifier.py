@@ -44,7 +44,7 @@ from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.settings import Settings
-from wheel_timer.store.biz import Brake
+from wheel_timer.store.brake import Brake
 from wheel_timer.task import Ref
 
 # Published so far ahead of our clock: the database's was set, and ours does not know it yet. More

@@ -19,7 +19,7 @@ from wheel_timer.biz import BizType, BizTypeIn, merged
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store import biz as store
-from wheel_timer.store.biz import Brake
+from wheel_timer.store.brake import Brake, pull_brake
 
 log = logging.getLogger(__name__)
 
@@ -144,7 +144,7 @@ class Registry:
 
     async def pull_brake(self, reason: str | None, *, actor: str) -> Brake | None:
         """Put the brake on, or take it off (None), and know it here at once."""
-        brake = await store.brake(self._db, reason, actor=actor)
+        brake = await pull_brake(self._db, reason, actor=actor)
         await self.refresh()
         return brake
 

@@ -42,6 +42,7 @@ LADDER_STEPS_MAX: Final = 100
 CONCURRENCY_MAX: Final = 10_000
 RATE_PER_S_MIN: Final = 0.01
 RATE_PER_S_MAX: Final = 100_000
+BURST_MAX: Final = 1_000_000
 SPREAD_S_MAX: Final = 86_400
 NETWORKS_MAX: Final = 100
 
@@ -139,7 +140,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     allow_callback_override: bool = False
     callback_allow: Annotated[tuple[Network, ...], Meta(max_length=NETWORKS_MAX)] = ()
     rate_limit: RatePerS | None = None
-    burst: Annotated[int, Meta(ge=1, le=1_000_000)] | None = None
+    burst: Annotated[int, Meta(ge=1, le=BURST_MAX)] | None = None
     submit_rate_limit: RatePerS | None = None
     max_pending: Annotated[int, Meta(ge=0)] | None = None
     priority: Annotated[int, Meta(ge=0, le=9)] = 5

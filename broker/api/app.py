@@ -33,6 +33,7 @@ from broker.api import (
     clock,
     history,
     keys,
+    limits,
     lists,
     operating,
     pages,
@@ -71,6 +72,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *purging.OPERATIONS,
     *stats.OPERATIONS,
     *wheel.OPERATIONS,
+    *limits.OPERATIONS,
     *brake.OPERATIONS,
     *keys.OPERATIONS,
 )

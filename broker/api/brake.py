@@ -23,7 +23,7 @@ from broker.api.times import format_time
 from broker.api.verb import read_nothing
 from broker.api.view import Time
 from wheel_timer.errors import FieldError, Forbidden, InvalidTask
-from wheel_timer.store.biz import Brake
+from wheel_timer.store.brake import Brake
 
 REASON_CHARACTERS_MAX: Final = 500
 

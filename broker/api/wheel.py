@@ -1,4 +1,4 @@
-"""GET of what operators look at: the wheel, the limits, the audits."""
+"""GET of what operators look at: the wheel and the audits."""
 
 from __future__ import annotations
 
@@ -9,31 +9,15 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import ANY_SCOPE, Actor, actor_of
-from broker.api.batch import BATCH_TASKS_MAX
+from broker.api.actor import Actor, actor_of
 from broker.api.brake import BrakeOut, brake_out
 from broker.api.context import Context
-from broker.api.decoding import NESTING_MAX
-from broker.api.intake import BIZ_ID_BYTES_MAX, SPREAD_S_MAX
 from broker.api.operation import Answer, Operation, json_answer
-from broker.api.paging import LIMIT_MAX
-from broker.api.times import START_TIME_MS_MAX, START_TIME_MS_MIN, format_time
+from broker.api.times import format_time
 from broker.api.view import Time
-from wheel_timer.biz import (
-    ATTEMPTS_MAX,
-    BIZ_TYPE_PATTERN,
-    CONCURRENCY_MAX,
-    POLICY_S_MAX,
-    RETRY_DELAY_S_MAX,
-)
-from wheel_timer.callback import (
-    HEADER_BYTES_MAX,
-    HEADERS_MAX,
-    TIMEOUT_S_MAX,
-    TIMEOUT_S_MIN,
-    URL_CHARACTERS_MAX,
-)
+from wheel_timer.biz import BizType
 from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.eventcenter import Depth
 from wheel_timer.store.audit import Audit, run_audits
 from wheel_timer.store.wheel import Shard, shards
 
@@ -62,12 +46,16 @@ class LaneOut(Struct):
     """
     One biz_type's lane in the event center. depth: references waiting to be read; in_flight: in
     the hands of brokers, before their moment or being called. null: the event center is away.
+    rate_limit: a second, null for none.
     """
 
     biz_type: str
     depth: int | None
     in_flight: int | None
     max_concurrency: int
+    rate_limit: float | None
+    priority: int
+    paused: bool
 
 
 class WheelOut(Struct):
@@ -77,30 +65,6 @@ class WheelOut(Struct):
     brake: BrakeOut | None
     shards: list[ShardOut]
     lanes: list[LaneOut]
-
-
-class LimitsOut(Struct):
-    """Every limit that a request meets."""
-
-    biz_type_pattern: str
-    biz_id_bytes: int
-    biz_data_bytes: Annotated[int, Meta(description="MAX_BODY")]
-    request_bytes: Annotated[int, Meta(description="MAX_REQUEST; of NDJSON, one line")]
-    batch_tasks: int
-    nesting: int
-    start_time_from: Time
-    start_time_to: Time
-    spread_s: int
-    url_characters: int
-    headers: int
-    header_bytes: int
-    timeout_s_from: float
-    timeout_s_to: float
-    retry_attempts: int
-    retry_delay_s: int
-    policy_s: Annotated[int, Meta(description="max_age, max_past, retention")]
-    max_concurrency: int
-    list_items: int
 
 
 class AuditOut(Struct):
@@ -133,41 +97,11 @@ async def get_wheel(context: Context, request: Request) -> Response:
     except EventCenterUnavailable as error:
         log.warning("the lanes could not be counted: %s", error)
         depths = {}
-    lanes = []
-    for name in names:
-        biz = context.registry.get(name)
-        depth, in_flight = depths.get(name, (None, None))
-        lanes.append(LaneOut(name, depth, in_flight, biz.max_concurrency if biz else 0))
+    known = [biz for name in names if (biz := context.registry.get(name)) is not None]
+    lanes = [_lane_out(biz, depths.get(biz.biz_type)) for biz in known]
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
     brake = brake_out(context.registry.brake)
     return json_answer(WheelOut(format_time(now_ms), brake, [_shard_out(s) for s in found], lanes))
-
-
-async def get_limits(context: Context, _: Request) -> Response:
-    """What this server takes."""
-    return json_answer(
-        LimitsOut(
-            biz_type_pattern=BIZ_TYPE_PATTERN,
-            biz_id_bytes=BIZ_ID_BYTES_MAX,
-            biz_data_bytes=context.settings.max_body,
-            request_bytes=context.settings.max_request,
-            batch_tasks=BATCH_TASKS_MAX,
-            nesting=NESTING_MAX,
-            start_time_from=format_time(START_TIME_MS_MIN),
-            start_time_to=format_time(START_TIME_MS_MAX),
-            spread_s=SPREAD_S_MAX,
-            url_characters=URL_CHARACTERS_MAX,
-            headers=HEADERS_MAX,
-            header_bytes=HEADER_BYTES_MAX,
-            timeout_s_from=TIMEOUT_S_MIN,
-            timeout_s_to=TIMEOUT_S_MAX,
-            retry_attempts=ATTEMPTS_MAX,
-            retry_delay_s=RETRY_DELAY_S_MAX,
-            policy_s=POLICY_S_MAX,
-            max_concurrency=CONCURRENCY_MAX,
-            list_items=LIMIT_MAX,
-        )
-    )
 
 
 async def get_audits(context: Context, request: Request) -> Response:
@@ -190,6 +124,19 @@ def _seen(audit: Audit, actor: Actor) -> list[tuple[Any, ...]]:
         return []
     place = audit.columns.index("biz_type")
     return [row for row in audit.rows if row[place] is not None and actor.sees(row[place])]
+
+
+def _lane_out(biz: BizType, counted: Depth | None) -> LaneOut:
+    depth, in_flight = (None, None) if counted is None else counted
+    return LaneOut(
+        biz_type=biz.biz_type,
+        depth=depth,
+        in_flight=in_flight,
+        max_concurrency=biz.max_concurrency,
+        rate_limit=biz.rate_limit,
+        priority=biz.priority,
+        paused=biz.paused,
+    )
 
 
 def _shard_out(shard: Shard) -> ShardOut:
@@ -215,15 +162,6 @@ OPERATIONS: Final = (
         summary="The wheel: its hands and its lanes",
         answers={200: Answer(text="The wheel", body=WheelOut)},
         problems=("overloaded",),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/limits",
-        handler=get_limits,
-        name="getLimits",
-        scope=ANY_SCOPE,
-        summary="The limits of this server",
-        answers={200: Answer(text="The limits", body=LimitsOut)},
     ),
     Operation(
         method="GET",

@@ -21,7 +21,7 @@ from wheel_timer.biz import (
 )
 from wheel_timer.callback import Mark
 from wheel_timer.errors import InvalidTask
-from wheel_timer.store.biz import from_stored, to_stored
+from wheel_timer.store.biz_row import from_stored, to_stored
 
 URL = "http://example.com/callback"
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"

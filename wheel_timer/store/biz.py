@@ -1,8 +1,7 @@
 """
 timer_biz: the configuration centre's rows, read and written.
 
-A row keeps a biz_type in two JSON texts: `config`, and `secrets`, which holds every write-only
-value and is not shown to readers of the database. Versions come from one sequence and become
+Versions come from one sequence and become
 visible in their order, so a reader that asks "anything newer than n?" misses nothing. Every write
 leaves a row in timer_biz_history and one in timer_change, in its own transaction.
 
@@ -13,14 +12,13 @@ overtaken starts again. Configuration is written by people: one overtaking is ra
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 from uuid import UUID
 
 import msgspec
 
 from wheel_timer.amend import differing, settings
-from wheel_timer.biz import BizType, BizTypeIn, SigningSecret, merged
-from wheel_timer.callback import is_write_only
+from wheel_timer.biz import BizType, BizTypeIn, merged
 from wheel_timer.database import Database
 from wheel_timer.errors import (
     Conflict,
@@ -31,6 +29,8 @@ from wheel_timer.errors import (
     StaleVersion,
 )
 from wheel_timer.monotonic import monotonic_s
+from wheel_timer.store.biz_row import from_stored, to_stored
+from wheel_timer.store.brake import Brake
 from wheel_timer.store.filter import Filter
 from wheel_timer.wheel import LAP_S, PARTITION_SLOTS
 
@@ -60,14 +60,6 @@ class Put(NamedTuple):
     def changed(self) -> bool:
         """False where everything stood as asked already."""
         return self.biz != self.before
-
-
-class Brake(msgspec.Struct, frozen=True):
-    """The brake of the whole wheel, on: nothing new is called. since_ms: the database's clock."""
-
-    reason: str
-    since_ms: int
-    actor: str
 
 
 class News(NamedTuple):
@@ -314,41 +306,3 @@ async def has_tasks(db: Database, name: str) -> bool:
             detail = f"whether it has tasks could not be told in {IN_USE_S:g} s"
             raise Conflict(detail, "biz-type-in-use")
     return False
-
-
-async def brake(db: Database, reason: str | None, *, actor: str) -> Brake | None:
-    """Put the brake on, for a reason, or take it off (None). The brake as it stands now."""
-    row = await db.fetch_one("brake", {"actor": actor, "reason": reason})
-    assert row is not None
-    since_ms, by, stands = row
-    return None if stands is None else Brake(stands, since_ms, by)
-
-
-def to_stored(biz: BizType) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(config, secrets) of a row, as JSON values."""
-    config: dict[str, Any] = msgspec.to_builtins(biz)
-    for name in ("biz_type", "version", "secrets"):
-        del config[name]
-    hidden: list[dict[str, Any]] = []
-    for secret in biz.secrets:
-        item = {"kind": "signing", "value": secret.value}
-        hidden.append(item if secret.until_ms is None else item | {"until_ms": secret.until_ms})
-    for name, value in biz.callback_headers.items():
-        if is_write_only(name):
-            hidden.append({"kind": "header", "name": name, "value": value})
-            del config["callback_headers"][name]
-    return config, hidden
-
-
-def from_stored(name: str, version: int, config: Any, hidden: Any) -> BizType:
-    """The biz_type of a row; settings that only a newer release knows are passed over."""
-    headers = dict(config.get("callback_headers", {}))
-    headers |= {item["name"]: item["value"] for item in hidden if item["kind"] == "header"}
-    secrets = [
-        SigningSecret(item["value"], item.get("until_ms"))
-        for item in hidden
-        if item["kind"] == "signing"
-    ]
-    own = {"biz_type": name, "version": version, "callback_headers": headers}
-    made = msgspec.convert(config | own, BizType)
-    return msgspec.structs.replace(made, secrets=tuple(secrets))

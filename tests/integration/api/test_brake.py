@@ -15,7 +15,7 @@ from wheel_timer.biz import BizTypeIn
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.store import biz as store
-from wheel_timer.store.biz import Brake
+from wheel_timer.store.brake import Brake, pull_brake
 
 
 async def test_it_is_put_on_and_taken_off(client: httpx.AsyncClient, context: Context) -> None:
@@ -94,14 +94,14 @@ async def test_every_broker_learns_of_it_by_the_pulse_and_after_a_restart(db: Da
     moves: asyncio.Queue[Brake | None] = asyncio.Queue()
     registry.on_brake(moves.put_nowait)
     await clock.measure()
-    put = await store.brake(db, "stop", actor="admin")
+    put = await pull_brake(db, "stop", actor="admin")
     await clock.measure()
     assert await asyncio.wait_for(moves.get(), 5) == put
     assert registry.brake == put
     restarted = Registry(db)
     await restarted.load()
     assert restarted.brake == put
-    await store.brake(db, None, actor="admin")
+    await pull_brake(db, None, actor="admin")
     await clock.measure()
     assert await asyncio.wait_for(moves.get(), 5) is None
     assert registry.brake is None
@@ -113,7 +113,7 @@ async def test_a_change_that_commits_beside_it_is_not_missed(db: Database) -> No
     await registry.load()
     writes: list[Any] = []
     for i in range(20):
-        writes.append(store.brake(db, f"reason {i}", actor="admin"))
+        writes.append(pull_brake(db, f"reason {i}", actor="admin"))
         given = BizTypeIn(callback_url="http://a.example/", timeout=1 + i)
         writes.append(store.put(db, f"t{i}", given))
     reading = True

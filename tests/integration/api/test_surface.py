@@ -194,6 +194,43 @@ async def test_the_limits_are_those_of_the_settings(context: Context) -> None:
     assert limits["nesting"] == 64
 
 
+async def test_the_limits_are_those_that_hold(client: httpx.AsyncClient) -> None:
+    limits = (await client.get("/v1/limits")).json()
+    url = {"callback_url": "http://a.example/"}
+    network = ["192.0.2.0/24"]
+    for least_beyond, most in (
+        (
+            {"rate_limit": limits["rate_to"] * 1.01},
+            {"rate_limit": limits["rate_to"], "burst": limits["burst"]},
+        ),
+        ({"rate_limit": limits["rate_from"] / 2}, {"submit_rate_limit": limits["rate_from"]}),
+        ({"rate_limit": 1, "burst": limits["burst"] + 1}, {"rate_limit": 1, "burst": 1}),
+        (
+            {"max_concurrency": limits["max_concurrency"] + 1},
+            {"max_concurrency": limits["max_concurrency"]},
+        ),
+        ({"timeout": limits["timeout_s_to"] + 1}, {"timeout": limits["timeout_s_from"]}),
+        ({"max_age": limits["policy_s"] + 1}, {"retention": limits["policy_s"]}),
+        ({"spread": limits["biz_type_spread_s"] + 1}, {"spread": limits["biz_type_spread_s"]}),
+        (
+            {"retry": {"ladder": [1] * (limits["retry_ladder_steps"] + 1)}},
+            {"retry": {"ladder": [limits["retry_delay_s"]] * limits["retry_ladder_steps"]}},
+        ),
+        (
+            {"callback_allow": network * (limits["callback_allow_networks"] + 1)},
+            {"callback_allow": network * limits["callback_allow_networks"]},
+        ),
+        (
+            {"retry": {"max_attempts": limits["retry_attempts"] + 1}},
+            {"retry": {"max_attempts": limits["retry_attempts"]}},
+        ),
+    ):
+        beyond = await client.put("/v1/biz/limited", json=url | least_beyond)
+        assert (least_beyond, beyond.status_code) == (least_beyond, 422)
+        within = await client.put("/v1/biz/limited", json=url | most)
+        assert within.status_code in (200, 201), within.text
+
+
 async def test_the_wheel_shows_hands_and_lanes(
     client: httpx.AsyncClient, orders: str, context: Context, redis_client: Redis
 ) -> None:
@@ -205,7 +242,15 @@ async def test_the_wheel_shows_hands_and_lanes(
     assert shard["leader"] is None
     assert shard["sweep_time"] <= shard["current_time"] <= shard["closed_to"]
     assert wheel["lanes"] == [
-        {"biz_type": "orders", "depth": 1, "in_flight": 0, "max_concurrency": 64}
+        {
+            "biz_type": "orders",
+            "depth": 1,
+            "in_flight": 0,
+            "max_concurrency": 64,
+            "rate_limit": None,
+            "priority": 5,
+            "paused": False,
+        }
     ]
 
 
