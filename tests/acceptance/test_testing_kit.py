@@ -75,9 +75,17 @@ def test_in_an_event_loop(wheel_timer_server, advance, received):
 """
 
 
+def blocks_of(page: str) -> list[str]:
+    """The Python of a page of the docs, block by block."""
+    text = (Path(__file__).parents[2] / "docs" / page).read_text()
+    return re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+
+
 def test_the_fixtures_of_a_users_suite(tmp_path: Path) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "test_orders.py").write_text(TESTS)
+    (tmp_path / "test_more.py").write_text(TESTS)
+    (shown,) = (block for block in blocks_of("client.md") if "# test_orders.py" in block)
+    (tmp_path / "test_orders.py").write_text(shown)
     environ = {**os.environ, "WHEEL_TIMER_URL": "http://127.0.0.1:1"}
     done = subprocess.run(
         [
@@ -92,7 +100,7 @@ def test_the_fixtures_of_a_users_suite(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "4 passed" in done.stdout
+    assert "5 passed" in done.stdout
     took = re.search(r"([\d.]+)s call +test_orders.py::test_an_unpaid_order", done.stdout)
     assert took is not None, done.stdout
     assert float(took[1]) < 2.0, "half a second where the machine has nothing else to do"

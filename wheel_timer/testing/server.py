@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -23,6 +24,9 @@ from wheel_timer.settings import PREFIX
 
 START_S_MAX: Final = 60.0
 STOP_S_MAX: Final = 30.0
+# Its files live in memory where there is so much of it: nothing is to survive a session.
+MEMORY: Final = "/dev/shm"
+MEMORY_BYTES_MIN: Final = 2 * 1024**3
 # A move of the clock waits for callbacks, and a machine that runs tests is busy.
 TOTAL_S: Final = 30.0
 
@@ -50,7 +54,7 @@ class Server:
 
     def __enter__(self) -> Self:
         # A short path: the sockets of Postgres and Redis have to fit below it.
-        self._directory = tempfile.TemporaryDirectory(prefix="wheel-timer-")
+        self._directory = tempfile.TemporaryDirectory(prefix="wheel-timer-", dir=_memory())
         environ = {name: value for name, value in os.environ.items() if not name.startswith(PREFIX)}
         environ |= {f"{PREFIX}LOG_FORMAT": "json", f"{PREFIX}LOG_LEVEL": "warning"}
         log = Path(self._directory.name) / "log"
@@ -128,3 +132,10 @@ class Server:
             for line in output:
                 self._lines.put(line)
         self._lines.put(None)
+
+
+def _memory() -> str | None:
+    """A directory in memory; None where there is none, or too little, as in most containers."""
+    if not os.access(MEMORY, os.W_OK | os.X_OK):
+        return None
+    return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES_MIN else None
