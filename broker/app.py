@@ -147,6 +147,7 @@ class Broker:
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
+        await self._registry.stop()
         try:
             await nodes.leave(self._db, self._identity)
         except WheelTimerError as error:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import Final
 from uuid import UUID
 
 from wheel_timer.biz import BizType, BizTypeIn, merged
@@ -22,6 +23,9 @@ from wheel_timer.store import biz as store
 from wheel_timer.store.brake import Brake, pull_brake
 
 log = logging.getLogger(__name__)
+
+# Until a read that failed is tried again: the next pulse would not tell of it once more.
+AGAIN_S: Final = 0.5
 
 Listener = Callable[[Sequence[BizType]], None]
 DeletionListener = Callable[[Sequence[str]], None]
@@ -42,7 +46,8 @@ class Registry:
         self._judge = judge
         self._by_name: dict[str, BizType] = {}
         self._version = 0
-        self._seen = 0
+        self._told = 0  # the highest version that a pulse has brought
+        self._seen = 0  # what was told up to here is known
         self._brake: Brake | None = None
         self._listeners: list[Listener] = []
         self._deletion_listeners: list[DeletionListener] = []
@@ -163,21 +168,30 @@ class Registry:
         return put
 
     def pulse(self, version: int) -> None:
-        """The database's highest version, as the clock's pulse brings it."""
-        if version > max(self._version, self._seen) and self._follow is None:
-            self._follow = asyncio.create_task(self._catch_up(version))
+        """The database's highest version, as the clock's pulse brings it: once, so it is kept."""
+        self._told = max(self._told, version)
+        if self._told > self._seen and self._follow is None:
+            self._follow = asyncio.create_task(self._catch_up())
 
-    async def _catch_up(self, version: int) -> None:
+    async def _catch_up(self) -> None:
+        """Read until all is known that was told of; also what was told meanwhile."""
         try:
-            await self.refresh()
-            # What else draws from the sequence moves the pulse too; it is no news here twice.
-            self._seen = version
-        except WheelTimerError as error:
-            log.warning(
-                "the configuration could not be read, the next pulse tries again: %s", error
-            )
+            while (told := self._told) > self._seen:
+                try:
+                    await self.refresh()
+                    # What else draws from the sequence moves the pulse too; that is no news here.
+                    self._seen = told
+                except WheelTimerError as error:
+                    log.warning("the configuration could not be read, once more soon: %s", error)
+                    await asyncio.sleep(AGAIN_S)
         finally:
             self._follow = None
+
+    async def stop(self) -> None:
+        """Follow no longer."""
+        if self._follow is not None:
+            self._follow.cancel()
+            await asyncio.gather(self._follow, return_exceptions=True)
 
     def _take(self, news: store.News) -> None:
         if not news.version:
@@ -187,6 +201,7 @@ class Registry:
         gone = [name for name in news.deleted if known.pop(name, None) is not None]
         self._by_name = known
         self._version = news.version
+        self._seen = max(self._seen, news.version)
         if gone:
             for forget in self._deletion_listeners:
                 forget(gone)

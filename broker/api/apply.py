@@ -62,6 +62,7 @@ class ApplyOut(Struct):
 
 _APPLY: Final = msgspec.json.Decoder(_ApplyRaw)
 _BIZ: Final = msgspec.json.Decoder(BizTypeIn)
+_NAMES: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 async def apply(context: Context, request: Request) -> Response:
@@ -93,17 +94,22 @@ def _makes(request: Request, asked: _ApplyRaw) -> dict[str, tuple[Make, int | No
         except InvalidTask as error:
             errors += moved_under(error.errors, _root(name))
             continue
+        says_paused = "paused" in _NAMES.decode(raw)
         version = given.version if isinstance(given.version, int) else None
         if version is not None and version < 1:
             raise StaleVersion(f"there is no version {version} of {name!r}")
-        makes[name] = (partial(_merged, name, given), version)
+        makes[name] = (partial(_merged, name, given, says_paused), version)
     if errors:
         raise InvalidTask(errors)
     return makes
 
 
-def _merged(name: str, given: BizTypeIn, before: BizType | None) -> BizType:
-    return merged(name, given, before)
+def _merged(name: str, given: BizTypeIn, says_paused: bool, before: BizType | None) -> BizType:
+    made = merged(name, given, before)
+    if says_paused or before is None:
+        return made
+    # Somebody paused it for a reason that no file knows.
+    return msgspec.structs.replace(made, paused=before.paused)
 
 
 def _root(name: str) -> str:
@@ -128,6 +134,7 @@ OPERATIONS: Final = (
         scope="configure",
         summary="Make several biz_types what a file declares",
         text="As a PUT of each, in one transaction: all of it, or nothing where anything is wrong. "
+        "But a biz_type whose declaration does not name paused stays paused, or not, as it is. "
         "An on_failed may name one of the same request. What stands as declared is not written "
         "again. With dry_run everything is checked and nothing written.",
         takes={JSON: DeclarationIn},

@@ -35,7 +35,7 @@ from wheel_timer.store.filter import Filter
 from wheel_timer.wheel import LAP_S, PARTITION_SLOTS
 
 OVERTAKEN_MAX: Final = 5
-IN_USE_S: Final = 20.0
+IN_USE_S: Final = 8.0  # the command line waits for ten
 # Whose doing it is where no caller is named: this process' own, or a test's.
 LOCAL: Final = "local"
 

@@ -133,3 +133,17 @@ async def test_a_mark_that_says_no_removes(client: httpx.AsyncClient) -> None:
     await apply(client, orders=removing)
     shown = (await client.get("/v1/biz/orders")).json()
     assert (shown["secret"], shown["callback_headers"]) == (None, {})
+
+
+async def test_what_was_paused_stays_so_unless_the_declaration_says_otherwise(
+    client: httpx.AsyncClient,
+) -> None:
+    declared = {"callback_url": URL}
+    await apply(client, orders=declared)
+    await client.post("/v1/biz/orders/pause")
+    (kept,) = await apply(client, orders=declared)
+    assert kept["action"] == "unchanged"
+    (changed,) = await apply(client, orders=declared | {"timeout": 3})
+    assert changed["new"] == {"timeout": 3.0}
+    (resumed,) = await apply(client, orders=declared | {"paused": False})
+    assert (resumed["old"]["paused"], resumed["new"]["paused"]) == (True, False)

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from starlette.requests import Request
 
+from broker import registry as module
 from broker.api.access import LOCAL
 from broker.api.context import Context
 from broker.api.reading import READ_AT_ONCE, TaskReader
@@ -18,7 +19,7 @@ from broker.submission import Submission
 from wheel_timer.biz import BizType, BizTypeIn, SigningSecret
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.errors import StaleVersion
+from wheel_timer.errors import DatabaseUnavailable, StaleVersion
 from wheel_timer.store import biz as store
 
 URL = "http://a.example/callback"
@@ -256,3 +257,80 @@ async def test_callers_who_come_together_share_a_read(
     monkeypatch.setattr(store, "load_newer", counted)
     await asyncio.gather(*(registry.refresh() for _ in range(100)))
     assert reads <= 2
+
+
+async def test_news_told_in_the_middle_of_a_read_is_read_too(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A version is told of once: what comes while a read is under way must not be forgotten."""
+    registry = Registry(db)
+    await registry.load()
+    load_newer = store.load_newer
+    may_end = asyncio.Event()
+    begun: asyncio.Queue[None] = asyncio.Queue()
+
+    async def slow(db: Database, version: int) -> Any:
+        news = await load_newer(db, version)
+        begun.put_nowait(None)
+        await may_end.wait()
+        return news
+
+    monkeypatch.setattr(store, "load_newer", slow)
+    learned: asyncio.Queue[Any] = asyncio.Queue()
+    registry.on_change(learned.put_nowait)
+    first = (await store.put(db, "orders", given())).biz
+    registry.pulse(first.version)
+    await asyncio.wait_for(begun.get(), 5)
+    second = (await store.put(db, "refunds", given())).biz
+    registry.pulse(second.version)
+    may_end.set()
+    assert await asyncio.wait_for(learned.get(), 5) == [first]
+    assert await asyncio.wait_for(learned.get(), 5) == [second]
+
+
+async def test_a_read_that_failed_is_tried_again_without_another_change(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "AGAIN_S", 0.01)
+    registry = Registry(db)
+    await registry.load()
+    load_newer = store.load_newer
+    failures = 3
+
+    async def failing(db: Database, version: int) -> Any:
+        nonlocal failures
+        failures -= 1
+        if failures >= 0:
+            raise DatabaseUnavailable("away")
+        return await load_newer(db, version)
+
+    monkeypatch.setattr(store, "load_newer", failing)
+    learned: asyncio.Queue[Any] = asyncio.Queue()
+    registry.on_change(learned.put_nowait)
+    put = await store.put(db, "orders", given())
+    registry.pulse(put.biz.version)
+    assert await asyncio.wait_for(learned.get(), 5) == [put.biz]
+    await registry.stop()
+
+
+async def test_what_is_none_of_its_news_is_looked_at_once(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Keys draw from the same sequence: their version is higher than any biz_type's for long."""
+    registry = Registry(db)
+    await registry.load()
+    reads: asyncio.Queue[int] = asyncio.Queue()
+    load_newer = store.load_newer
+
+    async def counted(db: Database, version: int) -> Any:
+        news = await load_newer(db, version)
+        reads.put_nowait(version)
+        return news
+
+    monkeypatch.setattr(store, "load_newer", counted)
+    registry.pulse(10_000)
+    await asyncio.wait_for(reads.get(), 5)
+    await asyncio.sleep(0)
+    registry.pulse(10_000)
+    await asyncio.sleep(0.05)
+    assert reads.empty()
