@@ -12,6 +12,7 @@ from msgspec import UNSET, Struct, UnsetType
 
 from broker.api.operation import Answer, Described
 from broker.api.problems import KINDS, MEDIA_TYPE
+from wheel_timer.biz import BIZ_TYPE_PATTERN
 from wheel_timer.version import __version__
 
 _REFERENCE: Final = "#/components/schemas/{name}"
@@ -19,8 +20,14 @@ _REFERENCE: Final = "#/components/schemas/{name}"
 _EVERYWHERE: Final = ("invalid-request", "unauthorized", "forbidden")
 _PARAMETERS: Final = {
     "task_id": ({"type": "string", "format": "uuid"}, "as a submit has returned it"),
-    "biz_type": ({"type": "string"}, "the name of a line of business"),
-    "biz_id": ({"type": "string"}, "the business's own id, percent-encoded as one segment"),
+    "biz_type": (
+        {"type": "string", "pattern": f"^{BIZ_TYPE_PATTERN}$"},
+        "the name of a line of business",
+    ),
+    "biz_id": (
+        {"type": "string", "minLength": 1, "maxLength": 256},
+        "the business's own id, percent-encoded as one segment",
+    ),
     "key_id": ({"type": "string"}, "the part of a key between the underscores"),
     "operation_id": ({"type": "string", "format": "uuid"}, "as its start has returned it"),
     "name": ({"type": "string"}, "the last part of a problem's type"),
