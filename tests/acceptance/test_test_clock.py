@@ -218,6 +218,7 @@ def test_without_the_flag_there_is_no_such_route(up: Up) -> None:
     assert "/v1/clock" not in up.get("/openapi.json")["paths"]
 
 
+@pytest.mark.slow
 async def test_a_database_keeps_to_one_kind_of_clock(tmp_path: Path) -> None:
     """Tasks that a test's clock has set would come due at other times by the machine's."""
     directory = tmp_path / "data"

@@ -231,6 +231,15 @@ async def test_async_handlers_fare_the_same() -> None:
     assert seen == [409, 409]
 
 
+async def test_an_object_may_be_an_async_handler() -> None:
+    class Calls:
+        async def __call__(self, timer: Timer) -> Release:
+            return Release(5)
+
+    reply = await Receiver(SECRET).receive_async(*callback(), Calls())
+    assert reply.headers == {"wheel-timer-release": "5"}
+
+
 async def test_a_cancelled_handler_leaves_the_copy_to_be_handled() -> None:
     receiver, began = Receiver(SECRET), asyncio.Event()
 

@@ -73,7 +73,8 @@ class AsyncClient:
         """
         Set any number of timers in batches of a thousand; each is stored or rejected for itself.
         Takes them as they come from an iterator, and keeps a batch in memory. After an error the
-        same tasks can be sent again where they have their biz_ids.
+        same tasks can be sent again where they have their biz_ids; so can those rejected whose
+        error is_retryable (a limit, a quota).
         """
         many = SubmittedMany()
         gathered = task_calls.Chunks()

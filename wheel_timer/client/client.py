@@ -75,7 +75,8 @@ class Client:
         """
         Set any number of timers in batches of a thousand; each is stored or rejected for itself.
         Takes them as they come from an iterator, and keeps a batch in memory. After an error the
-        same tasks can be sent again where they have their biz_ids.
+        same tasks can be sent again where they have their biz_ids; so can those rejected whose
+        error is_retryable (a limit, a quota).
         """
         many = SubmittedMany()
         for chunk in task_calls.chunks(tasks):

@@ -108,7 +108,7 @@ class Receiver:
         self, headers: Headers, body: bytes, handler: Handler | AsyncHandler
     ) -> Reply:
         """The same in an event loop; a handler that is no coroutine function runs in a thread."""
-        if not inspect.iscoroutinefunction(handler):
+        if not _is_async(handler):
             return await asyncio.to_thread(self.receive, headers, body, handler)
         timer = self._open(headers, body)
         if isinstance(timer, Reply):
@@ -169,10 +169,8 @@ class Receiver:
         from django.http import HttpResponse
 
         def view(request: HttpRequest) -> HttpResponse:
-            if int(request.headers.get("content-length") or 0) > self.body_bytes_max:
-                reply = _too_large()
-            else:
-                reply = self.receive(request.headers.items(), request.body, handler)
+            # Django itself bounds what it reads: DATA_UPLOAD_MAX_MEMORY_SIZE.
+            reply = self.receive(request.headers.items(), request.body, handler)
             return HttpResponse(reply.body, status=reply.status, headers=dict(reply.headers))
 
         view.csrf_exempt = True  # type: ignore[attr-defined] # what Django's decorator sets
@@ -208,6 +206,13 @@ class Receiver:
             return timer_of(given, body)
         except ValueError:
             return plain(400, "this is no callback of wheel-timer: its headers are not its own")
+
+
+def _is_async(handler: Handler | AsyncHandler) -> bool:
+    """Whether it is a coroutine function, or an object that is called like one."""
+    return inspect.iscoroutinefunction(handler) or inspect.iscoroutinefunction(
+        getattr(handler, "__call__", None)  # noqa: B004 - whether it can be called is not the point
+    )
 
 
 def _key_of(secret: str) -> bytes:

@@ -165,9 +165,15 @@ async def test_biz_types_change_and_go(timers: AsyncClient) -> None:
     await timers.submit("debits", biz_id="1", delay=3600)
     with pytest.raises(BizTypeInUse):
         await timers.biz.delete("debits")
-    await timers.cancel("debits", "1")
+    purging = await timers.biz.purge("debits")
+    assert (purging.action, purging.state) == ("purge", "running")
+    deleting = await timers.biz.delete("debits", purge=True)
+    assert deleting is not None
+    assert deleting.action == "purge"
     with pytest.raises(NotFound):
-        await timers.biz.delete("nobody")
+        await timers.biz.get("debits")
+    await timers.biz.put("empty", callback_url="http://127.0.0.1:9/")
+    assert await timers.biz.delete("empty") is None
 
 
 async def test_operations(timers: AsyncClient) -> None:
