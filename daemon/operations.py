@@ -30,8 +30,7 @@ from wheel_timer.errors import DataRejected, StepTaken, WheelTimerError
 from wheel_timer.signal import reached
 from wheel_timer.store import operation as store
 from wheel_timer.store.operation import Chunk, OperationRow
-from wheel_timer.store.selection import Page, select_page
-from wheel_timer.store.task import TaskRow
+from wheel_timer.store.selection import Found, Places, select_places
 from wheel_timer.wheel import home_of
 
 log: Final = logging.getLogger(__name__)
@@ -113,33 +112,32 @@ class Operator:
         reached("operation.chunk")
         if page.key is None:
             log.info("operation %s (%s) is done", operation.operation_id, operation.action)
-        return len(page.rows)
+        return len(page.found)
 
-    async def _select(self, operation: OperationRow) -> Page:
+    async def _select(self, operation: OperationRow) -> Places:
         limit = CHUNK_ROWS
         if operation.rate is not None:
             limit = min(CHUNK_ROWS, max(1, round(operation.rate * PACE_S)))
-        return await select_page(
+        return await select_places(
             self._db,
             replace(operation.filter, asked_at=operation.create_time),
             operation.key,
             limit,
             now_ms=self._clock.now_ms(),
             shards=self._shards,
-            in_time_order=False,
         )
 
-    async def _apply(self, operation: OperationRow, page: Page) -> None:
+    async def _apply(self, operation: OperationRow, page: Places) -> None:
         """Change a page's tasks, a transaction for each shard; the last one takes the key along."""
         is_last = page.key is None
-        if not page.rows:
+        if not page.found:
             await store.skip(self._db, operation, key=page.key, is_last=is_last)
             return
         now_ms = int(self._clock.now_ms())
         gap_ms = 1000 / operation.rate if operation.rate else 0.0
-        dues = {row.task_id: now_ms + int(n * gap_ms) for n, row in enumerate(page.rows)}
-        parts: dict[int, list[TaskRow]] = defaultdict(list)
-        for row in page.rows:
+        dues = {row.task_id: now_ms + int(n * gap_ms) for n, row in enumerate(page.found)}
+        parts: dict[int, list[Found]] = defaultdict(list)
+        for row in page.found:
             parts[home_of(row.task_id)[1]].append(row)
         left = len(parts)
         for shard, rows in parts.items():

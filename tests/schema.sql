@@ -253,7 +253,6 @@ CREATE FUNCTION public.wheel_change_v1(p_shard smallint, p_task_ids uuid[], p_st
     SET plan_cache_mode TO 'force_generic_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     AS $_$
@@ -1716,7 +1715,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_select_v1(p_slot_lo integer, p_slot_hi integer, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_shards integer, p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean, p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid, p_asked_at bigint, p_limit integer, p_looked_max integer) RETURNS TABLE(task_id uuid, start_time bigint, looked integer, last_slot integer, last_time bigint, last_id uuid, is_done boolean)
+CREATE FUNCTION public.wheel_select_v1(p_slot_lo integer, p_slot_hi integer, p_from bigint, p_to bigint, p_key_time bigint, p_key_id uuid, p_shards integer, p_biz_type text, p_biz_types text[], p_status smallint, p_is_leased boolean, p_finish_from bigint, p_finish_to bigint, p_http_status smallint, p_schedule_id uuid, p_asked_at bigint, p_limit integer, p_looked_max integer) RETURNS TABLE(task_id uuid, start_time bigint, revision integer, looked integer, last_slot integer, last_time bigint, last_id uuid, is_done boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -1747,13 +1746,13 @@ BEGIN
                 LIMIT 1
             ) AS n
         )
-        SELECT o.slot, r.start_time, r.task_id, r.fits
+        SELECT o.slot, r.start_time, r.task_id, r.revision, r.fits
         FROM occupied AS o
         LEFT JOIN LATERAL (
-            SELECT k.start_time, k.task_id, k.fits
+            SELECT k.start_time, k.task_id, k.revision, k.fits
             FROM generate_series(0, $7 - 1) AS h(shard)
             CROSS JOIN LATERAL (
-                SELECT t.start_time, t.task_id,
+                SELECT t.start_time, t.task_id, t.revision,
                     t.status <> 4
                     AND ($8 IS NULL OR t.biz_type = $8)
                     AND ($9 IS NULL OR t.biz_type LIKE ANY ($9))
@@ -1796,6 +1795,7 @@ BEGIN
         IF v_row.fits THEN
             task_id := v_row.task_id;
             start_time := v_row.start_time;
+            revision := v_row.revision;
             RETURN NEXT;
             v_found := v_found + 1;
             IF v_found = p_limit THEN
@@ -1806,6 +1806,7 @@ BEGIN
     END LOOP;
     task_id := NULL;
     start_time := NULL;
+    revision := NULL;
     RETURN NEXT;
 END
 $_$;

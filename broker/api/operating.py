@@ -27,8 +27,8 @@ from wheel_timer.errors import FieldError, InvalidTask, NotFound
 from wheel_timer.store import operation as store
 from wheel_timer.store.filter import Filter, StatusWord
 from wheel_timer.store.operation import Action, OperationRow, State
-from wheel_timer.store.selection import Key, select_page
-from wheel_timer.store.task import TaskRow, last_attempts
+from wheel_timer.store.selection import Key, rows_of, select_places
+from wheel_timer.store.task import last_attempts
 
 RATE_MIN: Final = 0.01
 RATE_MAX: Final = 100_000.0
@@ -316,24 +316,21 @@ def _shift_ms(raw: bytes) -> int:
 async def _dry_run(context: Context, filter_: Filter) -> DryRunOut:
     began_s = time.monotonic()
     now_ms = context.clock.now_ms()
-    sample: list[TaskRow] = []
+    first: list[UUID] = []
     matched = 0
     key: Key | None = Key()
     while key is not None and time.monotonic() - began_s < COUNT_S_MAX:
-        page = await select_page(
-            context.db,
-            filter_,
-            key,
-            COUNT_ROWS,
-            now_ms=now_ms,
-            shards=context.settings.shards,
-            in_time_order=False,
+        page = await select_places(
+            context.db, filter_, key, COUNT_ROWS, now_ms=now_ms, shards=context.settings.shards
         )
-        matched += len(page.rows)
-        sample += page.rows[: SAMPLE_ITEMS - len(sample)]
+        matched += len(page.found)
+        first += [found.task_id for found in page.found[: SAMPLE_ITEMS - len(first)]]
         key = page.key
-    last = await last_attempts(context.db, [row.task_id for row in sample])
-    items = [task_item(row, last.get(row.task_id), now_ms) for row in sample]
+    rows = await rows_of(context.db, first)
+    last = await last_attempts(context.db, first)
+    items = [
+        task_item(rows[task_id], last.get(task_id), now_ms) for task_id in first if task_id in rows
+    ]
     return DryRunOut(matched, key is None, items)
 
 

@@ -131,6 +131,8 @@ CREATE TYPE wheel_change AS (
 -- that had run out leaves an attempt row `lost` where the change clears it.
 -- Edges: all pairs of pending, finished, failed, cancelled but into finished and failed; and moved.
 -- Locks: fence shared, task rows by place, requeue rows by task_id, dead rows by task_id.
+-- Hash joins are left on: rows are read by wheel_lock_v1 and by ctid, what is joined here is the
+-- batch with itself, and by nested loops 500 of it took 108 ms in place of 9.
 CREATE FUNCTION wheel_change_v1(
     p_shard smallint,
     p_task_ids uuid[],
@@ -159,7 +161,6 @@ SET lock_timeout = '5s'
 SET plan_cache_mode = force_generic_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
 AS $$

@@ -4,7 +4,7 @@
 -- Out:   a row a task, then one with task_id null: looked, last_slot, last_time, last_id, is_done
 -- Cost:  two descents an occupied slot, 2 us a row looked at; bounded by looked_max
 -- Locks: none
-SELECT s.task_id, s.start_time, s.looked, s.last_slot, s.last_time, s.last_id, s.is_done
+SELECT s.task_id, s.start_time, s.revision, s.looked, s.last_slot, s.last_time, s.last_id, s.is_done
 FROM wheel_select_v1(
     CAST(:slot_lo AS integer), CAST(:slot_hi AS integer), CAST(:from AS bigint),
     CAST(:to AS bigint), CAST(:key_time AS bigint), CAST(:key_id AS uuid),

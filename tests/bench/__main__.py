@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from tests.bench import catchup, changes, drain, idle, precision, prompt, submits
+from tests.bench import catchup, changes, drain, idle, operation, precision, prompt, submits
 from tests.bench.figure import Figure, Row
 from tests.bench.machine import Others, machine
 from tests.bench.product import Product
@@ -29,6 +29,7 @@ FIGURES: Final = (
     Figure("batch", "batch submits, JSON and NDJSON", submits.measure_batches),
     Figure("change", "single cancels and reschedules over 64 connections", changes.measure_singles),
     Figure("race", "10,000 cancels within 5 ms of their moments", changes.measure_races),
+    Figure("operation", "100,000 timers cancelled by one operation", operation.measure),
     Figure("idle", "nothing due", idle.measure),
     Figure("catchup", "an hour of downtime, a day of empty slots", catchup.measure),
 )

@@ -29,7 +29,7 @@ async def measure() -> list[Row]:
     """On an empty wheel."""
     async with Sink() as sink, Product() as product:
         await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
-        return [_row(lateness(await _late_ms(product, sink, FOR_S)))]
+        return [_row(lateness(await late_of(product, sink, FOR_S)))]
 
 
 async def measure_with_far() -> list[Row]:
@@ -47,8 +47,8 @@ async def measure_with_far() -> list[Row]:
         await full.sql("VACUUM (ANALYZE) timer_task")
         await full.sql("CHECKPOINT")
         for _ in range(TURNS):
-            empty_ms += await _late_ms(empty, sink, FOR_S // TURNS)
-            full_ms += await _late_ms(full, sink, FOR_S // TURNS)
+            empty_ms += await late_of(empty, sink, FOR_S // TURNS)
+            full_ms += await late_of(full, sink, FOR_S // TURNS)
     without, beside = lateness(empty_ms), lateness(full_ms)
     ratios = {"p50": beside.p50 / without.p50, "p99": beside.p99 / without.p99}
     return [
@@ -92,7 +92,7 @@ def _row(found: Lateness) -> Row:
     )
 
 
-async def _late_ms(product: Product, sink: Sink, for_s: int) -> list[float]:
+async def late_of(product: Product, sink: Sink, for_s: int) -> list[float]:
     """Submit them all, each on time by itself; the lateness of every arrival."""
     await sink.reset()
     dice = random.Random(2)

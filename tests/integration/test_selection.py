@@ -16,7 +16,7 @@ from tests.integration.test_plans import read_by, touched
 from wheel_timer.database import Database
 from wheel_timer.store import selection
 from wheel_timer.store.filter import Filter
-from wheel_timer.store.selection import NIL, Key, select_page
+from wheel_timer.store.selection import NIL, Key, select_page, select_places
 from wheel_timer.task import NewTask, Status
 from wheel_timer.wheel import LAP_S, new_task_id, partition_of, slot_of
 
@@ -32,13 +32,18 @@ async def all_pages(
     found: list[UUID] = []
     key: Key | None = Key()
     while key is not None:
-        page = await select_page(
-            db, filter_, key, limit, now_ms=NOW_MS, shards=shards, in_time_order=in_time_order
-        )
-        assert len(page.rows) <= limit
-        assert page.key is None or page.key != key, "a page that does not go on"
-        found += [row.task_id for row in page.rows]
-        key = page.key
+        if in_time_order:
+            page = await select_page(db, filter_, key, limit, now_ms=NOW_MS, shards=shards)
+            ids_of_page = [row.task_id for row in page.rows]
+            after = page.key
+        else:
+            places = await select_places(db, filter_, key, limit, now_ms=NOW_MS, shards=shards)
+            ids_of_page = [one.task_id for one in places.found]
+            after = places.key
+        assert len(ids_of_page) <= limit
+        assert after is None or after != key, "a page that does not go on"
+        found += ids_of_page
+        key = after
     return found
 
 
@@ -289,7 +294,7 @@ async def test_what_fits_nothing_is_looked_at_as_far_as_allowed(
         params = place_params(biz_type="nobody", looked_max=700)
         rows, read = await read_by(session, "select_by_place", params)
     assert len(rows) == 1
-    assert rows[0][2] == 700
+    assert rows[0][3] == 700
     assert read <= 710
 
 
@@ -302,7 +307,7 @@ async def test_an_empty_interval_beside_a_full_lap_costs_a_descent(
         low = WRAP_MS + LAP_MS
         params = {"from": low, "to": low + 100_000_000}
         (mark,), read = await read_by(session, "select_by_place", place_params(**params))
-    assert (mark[2], mark[6]) == (1, True)
+    assert (mark[3], mark[7]) == (1, True)
     assert read <= 3
 
 

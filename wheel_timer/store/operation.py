@@ -16,8 +16,7 @@ import msgspec
 from wheel_timer.database import Database
 from wheel_timer.store.change import BATCH_ROWS_MAX, RETENTION_MS
 from wheel_timer.store.filter import Filter
-from wheel_timer.store.selection import Key
-from wheel_timer.store.task import TaskRow
+from wheel_timer.store.selection import Found, Key
 
 Action = Literal["cancel", "shift", "replay", "run", "purge"]
 State = Literal["running", "done", "stopped", "failed"]
@@ -71,7 +70,7 @@ class Chunk(NamedTuple):
     """
 
     shard: int
-    rows: Sequence[TaskRow]
+    rows: Sequence[Found]
     dues_ms: Sequence[int]
     key: Key | None
     is_last: bool

@@ -40,10 +40,25 @@ class Key(NamedTuple):
     slot: int = 0
 
 
+class Found(NamedTuple):
+    """A task that fits: where it is, and what it was when it was looked at."""
+
+    task_id: UUID
+    start_time: int
+    revision: int
+
+
 class Page(NamedTuple):
     """Tasks in their order, without payloads; then the key to go on from, None at the end."""
 
     rows: list[TaskRow]
+    key: Key | None
+
+
+class Places(NamedTuple):
+    """The same of tasks as they were found, around the ring."""
+
+    found: list[Found]
     key: Key | None
 
 
@@ -95,27 +110,43 @@ class _Walk:
 
 
 async def select_page(
-    db: Database,
-    filter_: Filter,
-    key: Key,
-    limit: int,
-    *,
-    now_ms: float,
-    shards: int,
-    in_time_order: bool = True,
+    db: Database, filter_: Filter, key: Key, limit: int, *, now_ms: float, shards: int
 ) -> Page:
     """
     At most `limit` tasks behind `key` (Key(): the first), in the order that the filter decides.
 
-    in_time_order: by start_time over any number of laps; else a range of a lap or more is walked
-    around the ring, each slot once. now_ms: the database's clock. Raises DatabaseUnavailable.
+    now_ms: the database's clock. Raises DatabaseUnavailable.
     """
+    read = _index_of(db, filter_)
+    if read is not None:
+        return await _by_index(filter_, limit, now_ms, key, db, read)
+    walk = _Walk(filter_, in_time_order=True)
+    places = await _by_place(db, filter_, walk, key, limit, shards)
+    rows = await _rows_at(db, places.found)
+    return Page([row for row in rows if filter_.fits(row, now_ms)], places.key)
+
+
+async def select_places(
+    db: Database, filter_: Filter, key: Key, limit: int, *, now_ms: float, shards: int
+) -> Places:
+    """
+    The same for who changes them all and needs no order: a range of a lap or more is walked around
+    the ring, each slot once, and the tasks are not read again.
+    """
+    read = _index_of(db, filter_)
+    if read is not None:
+        page = await _by_index(filter_, limit, now_ms, key, db, read)
+        found = [Found(row.task_id, row.start_time, row.revision) for row in page.rows]
+        return Places(found, page.key)
+    walk = _Walk(filter_, in_time_order=False)
+    return await _by_place(db, filter_, walk, key, limit, shards)
+
+
+def _index_of(db: Database, filter_: Filter) -> _Read | None:
+    """The index that serves a filter; None: the wheel itself."""
     if filter_.biz_id is not None or filter_.biz_id_prefix is not None:
-        return await _by_index(filter_, limit, now_ms, key, db, _biz_ids(db, filter_))
-    if filter_.status == "failed":
-        return await _by_index(filter_, limit, now_ms, key, db, _deaths(db, filter_))
-    walk = _Walk(filter_, in_time_order=in_time_order)
-    return await _by_place(db, filter_, walk, key, limit, now_ms, shards)
+        return _biz_ids(db, filter_)
+    return _deaths(db, filter_) if filter_.status == "failed" else None
 
 
 def _last_of_partition(slot: int) -> int:
@@ -123,9 +154,9 @@ def _last_of_partition(slot: int) -> int:
 
 
 async def _by_place(
-    db: Database, filter_: Filter, walk: _Walk, key: Key, limit: int, now_ms: float, shards: int
-) -> Page:
-    found: list[tuple[int, UUID]] = []
+    db: Database, filter_: Filter, walk: _Walk, key: Key, limit: int, shards: int
+) -> Places:
+    found: list[Found] = []
     looked = pieces = 0
     while (piece := walk.piece_at(key)) is not None:
         if len(found) == limit or looked >= LOOKED_MAX or pieces == PARTITIONS:
@@ -153,8 +184,8 @@ async def _by_place(
                 "looked_max": min(LOOKED_MAX - looked, max(LOOK_ROWS, limit)),
             },
         )
-        found += [(start_time_ms, task_id) for task_id, start_time_ms, *_ in hits]
-        _, _, count, last_slot, last_ms, last_id, is_done = mark
+        found += [Found._make(hit[:3]) for hit in hits]
+        _, _, _, count, last_slot, last_ms, last_id, is_done = mark
         looked += count
         if is_done:
             pieces += 1
@@ -163,8 +194,7 @@ async def _by_place(
             key = walk.behind_slot(piece, last_slot)
         else:
             key = Key(last_ms, last_id, "", last_slot)
-    rows = await _rows_at(db, found)
-    return Page([row for row in rows if filter_.fits(row, now_ms)], key if piece else None)
+    return Places(found, key if piece else None)
 
 
 async def _by_index(
@@ -242,13 +272,13 @@ async def rows_of(db: Database, task_ids: Sequence[UUID]) -> dict[UUID, TaskRow]
     return {row.task_id: row._replace(status=Status(row.status)) for row in rows}
 
 
-async def _rows_at(db: Database, places: Sequence[tuple[int, UUID]]) -> list[TaskRow]:
-    """The tasks that are at these places (start_time_ms, task_id) still, in the order given."""
-    found = await rows_of(db, [task_id for _, task_id in places]) if places else {}
-    rows = [found.get(task_id) for _, task_id in places]
+async def _rows_at(db: Database, places: Sequence[Found]) -> list[TaskRow]:
+    """The tasks that are at these places still, in the order given."""
+    found = await rows_of(db, [place.task_id for place in places]) if places else {}
+    rows = [found.get(place.task_id) for place in places]
     # One that has moved meanwhile may lie on a page to come.
     return [
         row
-        for row, (start_time_ms, _) in zip(rows, places, strict=True)
-        if row is not None and row.start_time == start_time_ms
+        for row, place in zip(rows, places, strict=True)
+        if row is not None and row.start_time == place.start_time
     ]
