@@ -49,7 +49,7 @@ def actions_of(c: Config) -> list[Action]:
         faults.pass_time,
     ]
     if c.delivery:
-        actions += [delivery.claim, delivery.succeed, writers.change_data]
+        actions += [delivery.claim, delivery.succeed, writers.change_data, writers.cancel]
     if "freeze_leader" in c.kinds:
         actions += [zombie_acts, faults.terminate]
     return actions

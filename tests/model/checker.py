@@ -221,7 +221,7 @@ def _line(w: World) -> str:
     if w.leader.current != p.current:
         parts.append(f"in memory {w.leader.current}")
     if t.status:
-        status = ("", "pending", "finished", "failed")[t.status]
+        status = ("", "pending", "finished", "failed", "cancelled")[t.status]
         parts.append(f"task {status} at {t.start}")
     if w.row.due:
         parts.append(f"row due {w.row.due} for {w.row.place}")

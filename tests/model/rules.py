@@ -71,6 +71,9 @@ FENCE_SUBMIT = _4("fence-submit", "fence", "loss", "submit takes the shared fenc
 FENCE_MOVE = _4("fence-move", "moves", "loss", "reschedule takes the shared fence")
 FENCE_REPLAY = _4("fence-replay", "delivery", "loss", "replay takes the shared fence")
 FENCE_RUN = _4("fence-run", "delivery", "loss", "run takes the shared fence")
+FENCE_REPLACE = _4(
+    "fence-replace", "minds", "loss", "a replace takes the shared fence, as a new life does"
+)
 FENCE_RETRY = _4("fence-retry", "delivery", "loss", "a failure's retry takes the shared fence")
 FENCE_SWEEP = _4("fence-sweep", "fence", "loss", "the sweep's page takes the shared fence")
 FENCE_REARM = _4("fence-rearm", "pages", "harmless", "a re-arm takes the shared fence")
@@ -164,6 +167,10 @@ EPOCH_ADVANCE = _6("advance-checks-epoch", "leaders", "stale write", "advance: w
 EPOCH_SWEEP = _6("sweep-checks-epoch", "leaders", "stale write", "the sweep: where epoch = mine")
 
 _7 = _rules("7")
+CANCEL_LEASE = _7("cancel-lease", "minds", "contradiction", "a cancel needs no lease that runs")
+REPLACE_REVISION = _7(
+    "replace-revision", "minds", "wrong data", "a replace and a new life grow the revision"
+)
 CLAIM_PENDING = _7("claim-pending", "delivery", "double", "a claim needs status pending here")
 CLAIM_LEASE = _7("claim-lease", "delivery", "double", "a claim needs the lease null or run out")
 CLAIM_NEXT_AT = _7("claim-next-at", "delivery", "burned budget", "a claim needs next_at passed")

@@ -154,6 +154,19 @@ _SEARCHES: Final = (
         delivery=True,
         joined=_ALL | {READ_FRESH},
     ),
+    # Cancels, replays and new lives, at any time, against claims and settles.
+    Config(
+        name="minds",
+        horizon=3,
+        starts=(1,),
+        moves=(3,),
+        faults=0,
+        changes=2,
+        failures_max=1,
+        delivery=True,
+        mind=True,
+        joined=_ALL | {READ_FRESH},
+    ),
     # Redis loses everything under delivery, or the leader crashes.
     Config(
         name="redis",

@@ -25,10 +25,10 @@ LEASE: Final = 1
 BACKOFF: Final = 1
 
 # Task.status. `moved` needs no value: a place other than Task.start holds a moved row or none.
-ABSENT, PENDING, FINISHED, FAILED = range(4)
+ABSENT, PENDING, FINISHED, FAILED, CANCELLED = range(5)
 
 # Writer.kind
-SUBMIT, MOVE, REPLAY, RUN, RETRY = range(1, 6)
+SUBMIT, MOVE, REPLAY, RUN, RETRY, REPLACE = range(1, 7)
 # Writer.phase: has read closed_to but not taken the fence (only where that rule is taken out);
 # in its transaction, holding the fence; committed, the direct publish still to come.
 LOOKED, OPEN, DIRECT = range(20, 23)
@@ -41,9 +41,8 @@ SWEEP, PERSIST = range(30, 32)
 NO_VERDICT, DROP, SEND, DEFER = range(4)
 
 # World.alarm: what a single step did that no state shows afterwards.
-FINE, EARLY, BURNED, TWICE_CLAIMED, SETTLED_CALLED, WRONG_DATA, STALE_WRITE, TWICE_PUBLISHED = (
-    range(8)
-)
+FINE, EARLY, BURNED, TWICE_CLAIMED, SETTLED_CALLED = range(5)
+WRONG_DATA, STALE_WRITE, TWICE_PUBLISHED, CANCELLED_CALLED = range(5, 9)
 ALARMS: Final = {
     EARLY: "early: an attempt began before start_time",
     BURNED: "burned budget: an attempt began before its backoff was over",
@@ -51,6 +50,7 @@ ALARMS: Final = {
     SETTLED_CALLED: "double: an attempt at a task that is settled or has moved away",
     WRONG_DATA: "wrong data: an attempt settled a task that was changed since",
     STALE_WRITE: "stale write: an epoch that is not the newest wrote",
+    CANCELLED_CALLED: "contradiction: cancelled while an attempt holds its lease",
     TWICE_PUBLISHED: "twice: the hand alone published one due moment twice",
 }
 
@@ -177,6 +177,7 @@ class Config:
     kinds: frozenset[str] = frozenset()
     asks: tuple[int, ...] = (0,)
     delivery: bool = False  # claims and settles; without it references are lost at once
+    mind: bool = False  # the changes are cancels and new lives, in place of all others
     failures_max: int = 2
     overflow: bool = False  # the lane's node may refuse a page
     cut_pages: bool = False  # a sweep's page may end inside the task's millisecond

@@ -16,6 +16,8 @@ from tests.model.rules import Rule
 from tests.model.state import (
     ABSENT,
     BACKOFF,
+    CANCELLED,
+    CANCELLED_CALLED,
     DIRECT,
     FAILED,
     FINISHED,
@@ -25,6 +27,7 @@ from tests.model.state import (
     NET,
     OPEN,
     PENDING,
+    REPLACE,
     REPLAY,
     RETRY,
     RUN,
@@ -40,13 +43,21 @@ from tests.model.state import (
 Step = tuple[str, World]
 NOTHING: tuple[Step, ...] = ()
 
-NAMES = {SUBMIT: "submit", MOVE: "move", REPLAY: "replay", RUN: "run", RETRY: "retry"}
+NAMES = {
+    SUBMIT: "submit",
+    MOVE: "move",
+    REPLAY: "replay",
+    RUN: "run",
+    RETRY: "retry",
+    REPLACE: "replace",
+}
 FENCE = {
     SUBMIT: r.FENCE_SUBMIT,
     MOVE: r.FENCE_MOVE,
     REPLAY: r.FENCE_REPLAY,
     RUN: r.FENCE_RUN,
     RETRY: r.FENCE_RETRY,
+    REPLACE: r.FENCE_REPLACE,
 }
 ROW = {REPLAY: r.REPLAY_ROW, RETRY: r.RETRY_ROW}
 FLOOR = {REPLAY: r.FLOOR_REPLAY, RUN: r.FLOOR_RUN, RETRY: r.FLOOR_RETRY}
@@ -109,7 +120,9 @@ def begin(w: World, c: Config) -> Sequence[Step]:
             for s in c.starts
         ]
     steps: list[Step] = []
-    if w.changes:
+    if w.changes and c.mind:
+        steps += _begin_mind(w, c, phase)
+    elif w.changes:
         if task.status == PENDING and task.lease <= w.now:
             left = w.changes - 1
             steps += [
@@ -132,6 +145,22 @@ def begin(w: World, c: Config) -> Sequence[Step]:
         rest = w.attempts[:i] + w.attempts[i + 1 :]
         new = Writer(RETRY, phase, closed, w.now, token=attempt.token, revision=attempt.revision)
         steps.append(("attempt fails: fence, closed_to", w._replace(writer=new, attempts=rest)))
+    return steps
+
+
+def _begin_mind(w: World, c: Config, phase: int) -> Sequence[Step]:
+    """A replace, whatever the task is at; a settled task again."""
+    closed, left = w.pointer.closed, w.changes - 1
+    steps = [
+        (
+            f"replace({s}): fence, closed_to",
+            w._replace(writer=Writer(REPLACE, phase, closed, w.now, s), changes=left),
+        )
+        for s in c.moves
+    ]
+    if w.task.status in (FINISHED, FAILED, CANCELLED):
+        new = Writer(REPLAY, phase, closed, w.now)
+        steps.append(("replay: fence, closed_to", w._replace(writer=new, changes=left)))
     return steps
 
 
@@ -220,11 +249,25 @@ def _again(w: World, c: Config, writer: Writer, task: Task, wanted: int) -> Worl
 
 def _replay(w: World, c: Config, writer: Writer) -> World:
     """A settled task again: pending, a new revision, the budget anew, due now."""
-    if w.task.status not in (FINISHED, FAILED):
+    if w.task.status not in (FINISHED, FAILED, CANCELLED):
         return w
     old = w.task
     task = Task(PENDING, old.start, old.home, old.revision + 1, old.attempts, data=old.data)
+    if old.start > writer.now:
+        # Cancelled before its moment: it waits for that again, as a new task would.
+        return _place(w, c, writer._replace(start=old.start), task, Requeue())
     return _again(w, c, writer, task, writer.now)
+
+
+def _replace(w: World, c: Config, writer: Writer) -> World:
+    """
+    on_duplicate: replace. Another moment and data, the whole budget; while it is being delivered,
+    too: the lease is cleared, and the running call is of an older revision (section 3).
+    """
+    old = w.task
+    revision = old.revision if c.without is r.REPLACE_REVISION else old.revision + 1
+    task = Task(PENDING, writer.start, old.home, revision, old.attempts, data=old.data + 1)
+    return _place(w, c, writer, task, Requeue())
 
 
 def _run(w: World, c: Config, writer: Writer) -> World:
@@ -253,11 +296,34 @@ def _retry(w: World, c: Config, writer: Writer) -> World:
     return _again(w, c, writer, task, at)
 
 
-_COMMIT = {SUBMIT: _submit, MOVE: _move, REPLAY: _replay, RUN: _run, RETRY: _retry}
+_COMMIT = {
+    SUBMIT: _submit,
+    MOVE: _move,
+    REPLAY: _replay,
+    RUN: _run,
+    RETRY: _retry,
+    REPLACE: _replace,
+}
 
 
 def change_data(w: World, c: Config) -> Sequence[Step]:
     """PATCH of biz_data alone: in place, a new revision, while no attempt holds the lease."""
-    if not w.changes or not c.delivery or not may_change(w):
+    if not w.changes or c.mind or not c.delivery or not may_change(w):
         return NOTHING
     return (("change the data", w._replace(task=changed(w.task, c), changes=w.changes - 1)),)
+
+
+def cancel(w: World, c: Config) -> Sequence[Step]:
+    """
+    "After a 200 no callback starts": only where no lease runs, under the task's lock, with its
+    requeue row (section 3). A lease that has run out is a broker's that may not start any more.
+    """
+    if not w.changes or not c.mind or w.task.status != PENDING:
+        return NOTHING
+    if w.task.lease > w.now and c.without is not r.CANCEL_LEASE:
+        return NOTHING
+    task = w.task._replace(status=CANCELLED, lease=0, next_at=0)
+    done = w._replace(task=task, row=Requeue(), changes=w.changes - 1)
+    if any(a.until > w.now and a.revision == task.revision for a in w.attempts):
+        done = done._replace(alarm=CANCELLED_CALLED)
+    return (("cancel", done),)
