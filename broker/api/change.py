@@ -27,6 +27,8 @@ from wheel_timer.wheel import is_task_id
 MERGE_PATCH: Final = "application/merge-patch+json"
 # A patch of callback or retry is merged with what was read; who is overtaken reads again.
 MERGE_TRIES: Final = 5
+# The content-type of a task whose payload was taken with its end.
+ERASED: Final = "erased"
 _BOOLEANS: Final = {"true": True, "false": False}
 _TAKES_NOTHING: Final = (b"", b"{}")
 
@@ -165,6 +167,8 @@ async def _answer(context: Context, granted: Granted) -> Response:
             raise Refused(Problem("task-delivering", detail, extra={"task": shown}))
         case "settled":
             detail = f"it is {shown.status}; POST .../replay starts it again"
+            if task.content_type == ERASED:
+                detail = f"it is {shown.status}, and its payload is erased (erase_data)"
             raise Refused(Problem("task-settled", detail, extra={"task": shown}))
     return json_answer(shown, 202 if granted.verdict == "stopping" else 200)
 
@@ -233,7 +237,7 @@ def _operations(path: str, suffix: str) -> tuple[Operation, ...]:
             "in its life with its whole retry budget; any other begins a new life, with a "
             "webhook-id of its own. A task that is pending stays as it is.",
             answers={200: _TASK},
-            problems=("invalid-request", "not-found", "overloaded"),
+            problems=("invalid-request", "not-found", "task-settled", "overloaded"),
         ),
     )
 

@@ -19,7 +19,8 @@ CREATE FUNCTION wheel_lock_v1(
     p_shard smallint, p_task_ids uuid[], p_start_times bigint[]
 ) RETURNS TABLE (
     task_id uuid, start_time bigint, tid tid, status smallint, moved_to bigint, revision integer,
-    attempts integer, life smallint, lease_until bigint, stop boolean, biz_type text
+    attempts integer, life smallint, lease_until bigint, stop boolean, biz_type text,
+    is_erased boolean
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -49,7 +50,8 @@ BEGIN
             ) AS r
             CROSS JOIN LATERAL (
                 SELECT t.task_id, t.start_time, t.ctid, t.status, t.moved_to, t.revision,
-                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type
+                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type,
+                    coalesce(t.content_type = ''erased'', false)
                 FROM %I AS t
                 WHERE t.slot = r.slot
                     AND t.shard = $3
@@ -93,6 +95,7 @@ CREATE TYPE wheel_change AS (
     lives        smallint,  -- 1: a new life
     is_fresh     boolean,   -- the retry budget is whole again
     expire_at    bigint,    -- of what is cancelled
+    erases       boolean,   -- its payload goes with it
     address      bigint,
     effect       text,      -- cancel, stop, stay (in its place) or move; null: nothing
     verdict      text
@@ -175,6 +178,7 @@ DECLARE
     v_slot    integer;
     v_tids    tid[];
     v_expires bigint[];
+    v_erases  boolean[];
     v_ids     uuid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -208,7 +212,7 @@ BEGIN
         CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
     ), met AS (
         SELECT a.*, k.tid, k.biz_type, k.status, k.revision, k.attempts, k.life, k.lease_until,
-            k.stop, k.moved_to, h.tid AS home_tid,
+            k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
             coalesce(k.status = 0 AND k.lease_until > v_now, false) AS is_delivering
         FROM asked AS a
         LEFT JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
@@ -227,8 +231,12 @@ BEGIN
                     WHEN m.status = 0 OR m.status = 2 AND m.sets & 2 <> 0 THEN 'done'
                     ELSE 'settled'
                 END
-                WHEN m.verb = 'replay' THEN
-                    CASE WHEN m.status = 0 THEN 'unchanged' ELSE 'done' END
+                WHEN m.verb = 'replay' THEN CASE
+                    WHEN m.status = 0 THEN 'unchanged'
+                    -- erase_data has taken what the callback would carry.
+                    WHEN m.is_erased THEN 'settled'
+                    ELSE 'done'
+                END
                 WHEN m.verb = 'replace' THEN
                     CASE WHEN m.status = 0 THEN 'done' ELSE 'revived' END
                 WHEN m.verb IN ('earliest', 'latest') THEN CASE
@@ -268,6 +276,7 @@ BEGIN
             v_now + coalesce(
                 CAST(b.config #>> '{retention,cancelled}' AS bigint) * 1000, p_retention_ms
             ),
+            coalesce(CAST(b.config ->> 'erase_data' AS boolean), false),
             CASE m.verdict WHEN 'missing' THEN NULL WHEN 'moved' THEN m.moved_to
                 ELSE coalesce(m.to_time, m.place) END,
             CASE
@@ -297,21 +306,25 @@ BEGIN
     INTO verdicts, addresses, near, v_stay, v_move, v_ids
     FROM unnest(v_all) AS c;
 
-    FOR v_slot, v_tids, v_expires IN
+    FOR v_slot, v_tids, v_expires, v_erases IN
         SELECT CAST((c.from_time / 1000) % 10000000 AS integer) / 100000 * 100000,
-            array_agg(c.tid), array_agg(c.expire_at)
+            array_agg(c.tid), array_agg(c.expire_at), array_agg(c.erases)
         FROM unnest(v_all) AS c
         WHERE c.effect = 'cancel'
         GROUP BY 1
     LOOP
         EXECUTE format(
             'UPDATE %I AS t
-            SET status = 3, finish_time = $3, expire_at = c.expire_at,
-                lease_until = NULL, next_at = NULL
-            FROM unnest($1, $2) AS c(tid, expire_at)
+            SET status = 3, finish_time = $4, expire_at = c.expire_at,
+                lease_until = NULL, next_at = NULL,
+                content_type = CASE
+                    WHEN c.erases AND t.biz_data IS NOT NULL THEN ''erased'' ELSE t.content_type
+                END,
+                biz_data = CASE WHEN NOT c.erases THEN t.biz_data END
+            FROM unnest($1, $2, $3) AS c(tid, expire_at, erases)
             WHERE t.ctid = c.tid',
             wheel_partition_v1(v_slot)
-        ) USING v_tids, v_expires, v_now;
+        ) USING v_tids, v_expires, v_erases, v_now;
     END LOOP;
 
     -- What a change does to the columns stands twice: here for a row that stays in its place, in

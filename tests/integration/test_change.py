@@ -137,6 +137,27 @@ async def test_a_cancel_is_kept_as_long_as_the_biz_type_says(
     assert (await row_of(db, task)).expire_at == clock.now_ms() + 7_000
 
 
+async def test_erase_data_takes_the_payload_of_a_cancelled_task_and_its_replay(
+    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    task = await task_in("waiting", db, clock)
+    await sessions.row(
+        "INSERT INTO timer_biz (biz_type, version, config, create_time, update_time)"
+        " VALUES (%s, 1, '{\"erase_data\": true}', 0, 0) RETURNING 1",
+        task.biz_type,
+    )
+    assert (await one(db, task, "cancel")).verdict == "done"
+    row = await row_of(db, task)
+    assert (row.biz_data, row.content_type) == (None, "erased")
+    assert (await one(db, task, "replay")).verdict == "settled"
+    what: dict[str, Any] = {"has_data": True, "biz_data": b"2", "has_content_type": True}
+    what |= {"to_time_ms": task.start_time_ms, "has_traceparent": True}
+    assert (await one(db, task, "replace", **what)).verdict == "revived"
+    assert (await row_of(db, task)).content_type is None
+    assert (await one(db, task, "cancel")).verdict == "done"
+    await audits_hold()
+
+
 async def test_a_stopped_task_ends_with_the_attempt_that_is_under_way(
     db: Database, clock: DatabaseClock, audits_hold: AuditsHold
 ) -> None:
