@@ -16,7 +16,8 @@ from broker.api.actor import actor_of
 from broker.api.biz import ETAGS, biz_answer, check_reference
 from broker.api.condition import IF_MATCH, expected_version
 from broker.api.context import Context
-from broker.api.decoding import decode
+from broker.api.decoding import NESTING_MAX, decode
+from broker.api.intake import nesting_is_within
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.times import format_time
@@ -25,7 +26,7 @@ from broker.api.view import Time
 from wheel_timer.amend import patched, rotated
 from wheel_timer.biz import BizType, BizTypeIn, BizTypeOut, check_secret, is_biz_type, merged
 from wheel_timer.callback import Mark
-from wheel_timer.errors import InvalidTask, NotFound
+from wheel_timer.errors import FieldError, InvalidTask, NotFound
 from wheel_timer.signing import SECRET_PREFIX
 
 MERGE_PATCH: Final = "application/merge-patch+json"
@@ -67,7 +68,11 @@ async def patch_biz_type(context: Context, request: Request) -> Response:
     name = biz_type_of(request)
     if media_type(request) not in ("", JSON, MERGE_PATCH):
         raise unsupported(f"{JSON}, {MERGE_PATCH}")
-    patch = decode(_PATCH, await context.bodies.read(request))
+    body = await context.bodies.read(request)
+    patch = decode(_PATCH, body)
+    # No setting nests as deep; what does is not to be walked through.
+    if not nesting_is_within(body, NESTING_MAX):
+        raise InvalidTask([FieldError(f"nested deeper than {NESTING_MAX}", "#")])
     check_reference(request, patch.get("on_failed"))
 
     def make(before: BizType | None) -> BizType:

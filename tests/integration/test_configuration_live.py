@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
+import pytest
 import standardwebhooks
 from redis.asyncio import Redis
 
 from tests.fix_delivery import BIZ_TYPE, POLL_S, Delivery
-from tests.fix_endpoint import Endpoint
+from tests.fix_endpoint import Endpoint, Received
 from wheel_timer.amend import rotated
 from wheel_timer.biz import BizType
+from wheel_timer.store import biz as store
 
 OLD, NEW = (f"whsec_{letter * 43}=" for letter in "AB")
 
 
-def verified_by(endpoint: Endpoint) -> list[str]:
-    """Which of the two secrets the last callback can be verified with."""
-    received = endpoint.received[-1]
+def secrets_of(received: Received) -> list[str]:
+    """Which of the two secrets a callback can be verified with."""
     good = []
     for secret in (OLD, NEW):
         try:
@@ -45,11 +47,11 @@ async def test_both_secrets_sign_until_the_databases_clock_ends_the_grace(
     end_ms = put.biz.secrets[1].until_ms
     assert end_ms is not None
     await delivery.settled(await delivery.submit(biz_data=b"{}"))
-    assert verified_by(endpoint) == [OLD, NEW]
+    assert secrets_of(endpoint.received[-1]) == [OLD, NEW]
     # Nothing is written, nobody is told: the moment alone ends it.
     await delivery.settled(await delivery.submit(in_ms=grace_ms, biz_data=b"{}"))
     assert delivery.clock.now_ms() >= end_ms
-    assert verified_by(endpoint) == [NEW]
+    assert secrets_of(endpoint.received[-1]) == [NEW]
 
 
 async def test_a_deleted_biz_type_is_called_no_more_and_its_lane_goes(
@@ -73,3 +75,41 @@ async def test_a_deleted_biz_type_is_called_no_more_and_its_lane_goes(
     # Made again, it gets what was submitted for it meanwhile.
     await delivery.configure(callback_url=endpoint.url)
     await delivery.settled(late)
+
+
+@pytest.mark.timing
+async def test_a_secret_rotates_under_load_without_one_failed_check(
+    delivery: Delivery,
+    another_delivery: Callable[..., Awaitable[Delivery]],
+    endpoint: Endpoint,
+) -> None:
+    """
+    Two brokers, told of it by nobody but the pulse. Who knows the old secret is satisfied to the
+    end of the grace, who knows the new one from two seconds on; then the old one is of no use.
+    """
+    await delivery.configure(callback_url=endpoint.url, secret=OLD)
+    await another_delivery()
+    grace_ms, load_ms, known_ms = 2_500, 3_500, 2_000
+    rotated_ms = int(delivery.clock.now_ms())
+
+    def rotate(before: BizType | None) -> BizType:
+        assert before is not None
+        return rotated(before, NEW, grace_ms=grace_ms, now_ms=rotated_ms)
+
+    await store.change(delivery.db, BIZ_TYPE, rotate, actor="local", action="biz.rotate-secret")
+    submitted = []
+    while delivery.clock.now_ms() < rotated_ms + load_ms:
+        submitted += await delivery.submit(3, in_ms=100, biz_data=b"{}")
+        await asyncio.sleep(0.02)
+    await delivery.settled(submitted)
+    assert len(endpoint.received) == len(submitted)
+    assert len({received.headers["webhook-id"] for received in endpoint.received}) == len(submitted)
+    for received in endpoint.received:
+        good = secrets_of(received)
+        at_ms = received.arrival_ns / 1e6 - rotated_ms
+        if at_ms < grace_ms:
+            assert OLD in good
+        if at_ms > known_ms + 200:
+            assert NEW in good
+        if at_ms > grace_ms + 200:
+            assert good == [NEW]

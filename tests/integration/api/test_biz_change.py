@@ -97,6 +97,17 @@ async def test_a_patch_takes_json_only(client: httpx.AsyncClient, orders: str) -
         assert answer.status_code == status
 
 
+@pytest.mark.parametrize("depth", [65, 200, 900, 100_000])
+async def test_a_patch_nested_without_end_is_refused(
+    client: httpx.AsyncClient, orders: str, depth: int
+) -> None:
+    content = b'{"retry": ' + b'{"x": ' * depth + b"1" + b"}" * depth + b"}"
+    answer = await client.patch("/v1/biz/orders", content=content)
+    assert answer.status_code == 422
+    declared = b'{"biz_types": {"orders": ' + content + b"}}"
+    assert (await client.post("/v1/apply", content=declared)).status_code == 422
+
+
 async def test_create_only(client: httpx.AsyncClient) -> None:
     create = {"If-None-Match": "*"}
     first = await client.put("/v1/biz/o", json={"callback_url": URL}, headers=create)
