@@ -29,8 +29,6 @@ log = logging.getLogger(__name__)
 
 # Between two looks into the database for keys that are not in the copy.
 LOOK_EACH_S: Final = 0.25
-# Until a read that failed is tried again.
-AGAIN_S: Final = 0.5
 
 
 class Made(NamedTuple):
@@ -59,6 +57,7 @@ class Keys:
         self._reads_begun = 0
         self._begun_s = -LOOK_EACH_S
         self._told = 0
+        self._known = 0
         self._follow: asyncio.Task[None] | None = None
 
     async def load(self) -> None:
@@ -108,11 +107,10 @@ class Keys:
                 self._take(await store.load_newer(self._db, self._version))
 
     def pulse(self, version: int) -> None:
-        """The newest version of the configuration, as the clock's pulse brings it."""
-        if version > self._version:
-            self._told = version
-            if self._follow is None:
-                self._follow = asyncio.create_task(self._catch_up())
+        """The newest version of the configuration, as each pulse of the clock brings it."""
+        self._told = version
+        if version != self._known and self._follow is None:
+            self._follow = asyncio.create_task(self._catch_up())
 
     async def create(
         self,
@@ -153,16 +151,15 @@ class Keys:
 
     async def _catch_up(self) -> None:
         """A revoked key must not live on because one read failed, or began too early: go on."""
-        known = 0
-        while known != self._told:
-            told = self._told
-            try:
+        try:
+            while self._known != self._told:
+                told = self._told
                 await self.refresh()
-                known = told
-            except WheelTimerError as error:
-                log.warning("the keys could not be read: %s", error)
-                await asyncio.sleep(AGAIN_S)
-        self._follow = None
+                self._known = told
+        except WheelTimerError as error:
+            log.warning("the keys could not be read, the next pulse tries again: %s", error)
+        finally:
+            self._follow = None
 
     def _take(self, changed: list[KeyRow]) -> None:
         for row in changed:

@@ -77,7 +77,6 @@ class Clock:
         self._frozen_ms: float | None = None
         self._test = False
         self._jumped = False
-        self._biz_version = 0
         self._busy = False
         self._listeners: list[Callable[[int], None]] = []
         self._test_listeners: list[Callable[[], None]] = []
@@ -88,7 +87,11 @@ class Clock:
         return self._test
 
     def on_biz_version(self, listener: Callable[[int], None]) -> None:
-        """Call `listener` with the highest biz_type version whenever it has changed."""
+        """
+        Call `listener` with the highest version of the configuration at every pulse.
+
+        At every one, so that who could not read it, or read too early, does so at the next.
+        """
         self._listeners.append(listener)
 
     def on_test_pulse(self, listener: Callable[[], None]) -> None:
@@ -114,10 +117,8 @@ class Clock:
         self._take(_Sample(came_s, now_ms, now_ms + (came_s - sent_s) * 1000))
         metrics.clock_offset(now_ms / 1000 - time.time())
         reached("clock.measured")
-        if pulse.biz_version != self._biz_version:
-            self._biz_version = pulse.biz_version
-            for listener in self._listeners:
-                listener(pulse.biz_version)
+        for listener in self._listeners:
+            listener(pulse.biz_version)
         if self._test:
             for told in self._test_listeners:
                 told()

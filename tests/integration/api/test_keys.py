@@ -17,6 +17,7 @@ from tests.integration.api.conftest import client_of
 from wheel_timer.bearer import split_key
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
+from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.store import keys as store
 
 ADMIN_KEY = "correct horse battery staple"
@@ -294,3 +295,34 @@ async def test_a_wrong_key_is_told_of_without_it(
     told = [record.getMessage() for record in caplog.records if "key" in record.getMessage()]
     assert told == ["a key from 192.0.2.7 counts for nothing here"]
     assert "guess" not in caplog.text
+
+
+async def test_a_read_that_failed_is_tried_again_at_the_next_pulse(
+    keyed: httpx.AsyncClient, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a revoked key would live on until something else is changed."""
+    elsewhere = Clock(db)
+    others = Keys(db, elsewhere)
+    elsewhere.on_biz_version(others.pulse)
+    made = await make(keyed)
+    await others.load()
+    given = split_key(made["key"].encode())
+    assert given is not None
+    await keyed.delete(f"/v1/keys/{made['key_id']}", headers=bearer())
+
+    async def fails(*_: object) -> None:
+        raise DatabaseUnavailable("gone")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "load_newer", fails)
+        await elsewhere.measure()
+        assert others._follow is not None
+        await others._follow
+    assert others.actor_of(given) is not None
+    await elsewhere.measure()
+    assert others._follow is not None
+    await others._follow
+    assert others.actor_of(given) is None
+    # Nothing new: nothing is read.
+    await elsewhere.measure()
+    assert others._follow is None
