@@ -24,7 +24,7 @@ from wheel_timer.store.brake import Brake, pull_brake
 
 log = logging.getLogger(__name__)
 
-# Until a read that failed is tried again: the next pulse would not tell of it once more.
+# Until a read that failed is tried again: sooner than the next pulse.
 AGAIN_S: Final = 0.5
 
 Listener = Callable[[Sequence[BizType]], None]
@@ -168,7 +168,7 @@ class Registry:
         return put
 
     def pulse(self, version: int) -> None:
-        """The database's highest version, as the clock's pulse brings it: once, so it is kept."""
+        """The database's highest version, as the clock's pulse brings it."""
         self._told = max(self._told, version)
         if self._told > self._seen and self._follow is None:
             self._follow = asyncio.create_task(self._catch_up())

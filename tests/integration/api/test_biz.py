@@ -262,7 +262,7 @@ async def test_callers_who_come_together_share_a_read(
 async def test_news_told_in_the_middle_of_a_read_is_read_too(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A version is told of once: what comes while a read is under way must not be forgotten."""
+    """What comes while a read is under way is not put off to the next pulse."""
     registry = Registry(db)
     await registry.load()
     load_newer = store.load_newer
