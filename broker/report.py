@@ -19,6 +19,7 @@ from wheel_timer.task import Result
 WARNING_EVERY_S: Final = 1.0
 # Attempts are counted so many at once: one by one they cost twice as much, in the callbacks' way.
 COUNTED_AT_ONCE: Final = 100
+RESTING: Final = (0, 0, False)
 SETTLED: Final = frozenset({"finished", "failed", "cancelled"})
 
 logger = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ class Report:
         self._ended: list[_Ended] = []
         self._next_warning_s: dict[str, float] = {}
         self._unreported: dict[str, int] = {}
-        self._inflight: dict[str, int] = {}
+        self._state: dict[str, tuple[int, int, bool]] = {}
 
     def ended(self, result: Result, lateness_ms: float) -> None:
         """An attempt ended, or a claim came to its end without a call."""
@@ -63,9 +64,10 @@ class Report:
         """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
         self._count()
         for lane in lanes:
-            if self._inflight.get(lane.biz_type, 0) != lane.in_flight:
-                self._inflight[lane.biz_type] = lane.in_flight
-                metrics.lane_inflight(lane.biz_type, lane.in_flight)
+            state = (lane.in_flight, lane.depth, not lane.gate.breaker.is_closed)
+            if self._state.get(lane.biz_type, RESTING) != state:
+                self._state[lane.biz_type] = state
+                metrics.lane_state(lane.biz_type, *state)
 
     def _count(self) -> None:
         ended, self._ended = self._ended, []

@@ -3,8 +3,9 @@ Keeps the time for all lanes of a broker: says what is claimed now, and what is 
 
 One turn looks only at the lanes that something happened to (`touch`) or whose moment has come, so
 its cost does not grow with the lanes that wait. Lanes that want a claim stand in a queue and share
-each claim call evenly, whatever one of them has in store. Nothing polls where nothing waits: a turn
-follows a touch, the end of a claim call, or the one timer set for the earliest moment of all.
+each claim call by their priority, whatever one of them has in store. Nothing polls where nothing
+waits: a turn follows a touch, the end of a claim call, or the one timer set for the earliest moment
+of all.
 """
 
 from __future__ import annotations
@@ -147,12 +148,19 @@ class Timekeeper:
         return False
 
     def _next_batch(self, now_ms: float) -> Batch:
-        """Take from all hungry lanes in turn, evenly; who wants more takes what is left over."""
+        """
+        Take from all hungry lanes in turn, each a share by its priority, one at least; who wants
+        more takes what is left over. Lanes that found no room are the first in the next batch.
+        """
         batch: Batch = {}
         while self._hungry and len(batch) < BATCH_ROWS_MAX:
-            share = max(1, (BATCH_ROWS_MAX - len(batch)) // len(self._hungry))
+            room = BATCH_ROWS_MAX - len(batch)
+            weights = sum([lane.weight for lane in self._hungry])
             for _ in range(len(self._hungry)):
+                if len(batch) == BATCH_ROWS_MAX:
+                    break
                 lane = self._hungry.popleft()
+                share = max(1, room * lane.weight // weights)
                 self._take(lane, now_ms, min(share, BATCH_ROWS_MAX - len(batch)), batch)
                 if lane.wants(now_ms):
                     self._hungry.append(lane)

@@ -124,6 +124,18 @@ _LANE_HELD: Final = _counter(
     "How long lanes held back what was due, and why.",
     ["biz_type", "reason"],
 )
+_LANE_DEPTH: Final = _gauge(
+    "lane_depth",
+    "References in the hands of brokers that no callback was started for.",
+    ["biz_type"],
+    multiprocess_mode="livesum",
+)
+_BREAKER_OPEN: Final = _gauge(
+    "breaker_open",
+    "Brokers whose breaker for the biz_type is open, or lets probes through only.",
+    ["biz_type"],
+    multiprocess_mode="livesum",
+)
 _CLOCK_OFFSET: Final = _gauge(
     "clock_offset_seconds",
     "The database's clock less this machine's.",
@@ -226,9 +238,12 @@ def swept(reason: str, tasks: int) -> None:
     _SWEPT.labels(reason).inc(tasks)
 
 
-def lane_inflight(biz_type: str, calls: int) -> None:
-    """Callbacks under way in this process now."""
-    _LANE_INFLIGHT.labels(_biz_labels.label(biz_type)).set(calls)
+def lane_state(biz_type: str, calls: int, depth: int, is_broken: bool) -> None:
+    """Of this process now: callbacks under way, references that wait for one, and the breaker."""
+    label = _biz_labels.label(biz_type)
+    _LANE_INFLIGHT.labels(label).set(calls)
+    _LANE_DEPTH.labels(label).set(depth)
+    _BREAKER_OPEN.labels(label).set(1 if is_broken else 0)
 
 
 def lane_held(biz_type: str, reason: str, held_s: float) -> None:

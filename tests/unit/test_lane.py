@@ -24,8 +24,11 @@ from wheel_timer.wheel import new_task_id
 T = 1_800_000_000_000
 
 
-def a_lane(concurrency: int = 4, name: str = "orders", share: Share = ALONE) -> Lane:
-    return Lane(BizType(biz_type=name, version=1, max_concurrency=concurrency), share)
+def a_lane(
+    concurrency: int = 4, name: str = "orders", share: Share = ALONE, priority: int = 5
+) -> Lane:
+    biz = BizType(biz_type=name, version=1, max_concurrency=concurrency, priority=priority)
+    return Lane(biz, share)
 
 
 def a_ref(moment_ms: int = T, entry: bytes = b"", name: str = "orders") -> Ref:
@@ -235,6 +238,35 @@ async def test_a_claim_call_takes_from_all_lanes_evenly() -> None:
     first = [ref.biz_type for _, ref in kept.batches[0].values()]
     assert len(first) == BATCH_ROWS_MAX
     assert [first.count(name) for name in ("a", "b", "c")] == [3, 3, 3]
+    kept.timekeeper.stop()
+
+
+async def test_priority_gives_a_larger_part_of_a_claim_call_and_never_all_of_it() -> None:
+    kept = Kept()
+    lanes = [a_lane(10_000, name, priority=p) for name, p in (("low", 0), ("mid", 5), ("high", 9))]
+    for lane in lanes:
+        for _ in range(1_900):
+            lane.add(a_ref(T, name=lane.biz_type))
+    kept.clock.ms = T
+    await kept.turn(*lanes)
+    first = [ref.biz_type for _, ref in kept.batches[0].values()]
+    low, mid, high = (first.count(name) for name in ("low", "mid", "high"))
+    assert low + mid + high == BATCH_ROWS_MAX
+    assert 1 <= low < mid < high
+    kept.timekeeper.stop()
+
+
+async def test_of_more_lanes_than_a_claim_call_has_rows_none_is_passed_over() -> None:
+    kept = Kept()
+    lanes = [a_lane(10_000, f"b{i}", priority=9 if i % 2 else 0) for i in range(900)]
+    for lane in lanes:
+        for _ in range(5):
+            lane.add(a_ref(T, name=lane.biz_type))
+    kept.clock.ms = T
+    await kept.turn(*lanes)
+    served = {ref.biz_type for batch in kept.batches for _, ref in batch.values()}
+    assert len(kept.batches) == CLAIM_CALLS_MAX
+    assert len(served) == 900
     kept.timekeeper.stop()
 
 
