@@ -3,9 +3,8 @@ What a rate and a burst mean for a token bucket, and a bucket of this process al
 
 The promise is: never more than rate + burst in any second. A token is used a moment after it was
 taken (the claim, the call), and tokens are taken GRAIN_S apart, so a bucket of exactly `burst` at
-exactly `rate` would break it by a few. So it holds what calls LATE_S late would add less than
-`burst`, and where `burst` is smaller than what comes in a grain, it fills a little slower (by 4% at
-most).
+exactly `rate` would break it by a few. So it holds less than `burst` by what comes while the calls
+of a burst are late, and where `burst` is small, it fills a little slower (by 4% at most).
 """
 
 from __future__ import annotations
@@ -20,6 +19,8 @@ GRAIN_S: Final = 0.01
 # Two grains: what comes while one is late must find room.
 HELD_S: Final = 0.02
 LATE_S: Final = 0.02
+# A whole burst at once takes longer to start than a call now and then.
+BURST_LATE_S: Final = 0.05
 
 
 class Shape(NamedTuple):
@@ -38,7 +39,7 @@ def shape_of(rate: float, burst: float | None) -> Shape:
     if burst is None:
         burst = max(1.0, rate)
     # The fraction that comes until a token is fetched must find room beside it.
-    capacity = max(1 + GRAIN_S * rate, HELD_S * rate, burst - LATE_S * rate)
+    capacity = max(1 + GRAIN_S * rate, HELD_S * rate, burst - BURST_LATE_S * rate)
     return Shape(min(rate, (rate + burst - capacity) / (1 + LATE_S)), capacity)
 
 

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 import uvloop
 
-from tests.bench import catchup, changes, drain, idle, operation, precision, prompt, submits
+from tests.bench import catchup, changes, drain, idle, limits, operation, precision, prompt, submits
 from tests.bench.figure import Figure, Row
 from tests.bench.machine import Others, machine
 from tests.bench.product import Product
@@ -31,6 +31,9 @@ FIGURES: Final = (
     Figure("race", "10,000 cancels within 5 ms of their moments", changes.measure_races),
     Figure("operation", "100,000 timers cancelled by one operation", operation.measure),
     Figure("idle", "nothing due", idle.measure),
+    Figure("rate", "1,000 due at once at 50/s", limits.measure_rate),
+    Figure("limits", "drain with all limits on, and without", limits.measure_drain),
+    Figure("isolation", "beside a hanging endpoint", limits.measure_isolation),
     Figure("catchup", "an hour of downtime, a day of empty slots", catchup.measure),
 )
 

@@ -23,9 +23,9 @@ BIZ_DATA: Final = {
 }
 
 
-def timer(start_time_ms: int) -> dict[str, object]:
+def timer(start_time_ms: int, biz_type: str = BIZ_TYPE) -> dict[str, object]:
     """A task as JSON objects."""
-    return {"biz_type": BIZ_TYPE, "start_time": start_time_ms / 1000, "biz_data": BIZ_DATA}
+    return {"biz_type": biz_type, "start_time": start_time_ms / 1000, "biz_data": BIZ_DATA}
 
 
 def single(start_time_ms: int) -> bytes:
@@ -33,9 +33,10 @@ def single(start_time_ms: int) -> bytes:
     return request("POST", "/v1/tasks", json.dumps(timer(start_time_ms)).encode())
 
 
-def batch(start_times_ms: Iterable[int]) -> bytes:
+def batch(start_times_ms: Iterable[int], biz_type: str = BIZ_TYPE) -> bytes:
     """A request that submits them all."""
-    body = json.dumps({"tasks": [timer(moment) for moment in start_times_ms]}).encode()
+    tasks = [timer(moment, biz_type) for moment in start_times_ms]
+    body = json.dumps({"tasks": tasks}).encode()
     return request("POST", "/v1/tasks/batch", body)
 
 
@@ -45,10 +46,10 @@ def ndjson(start_times_ms: Iterable[int]) -> bytes:
     return request("POST", "/v1/tasks/batch", body, "application/x-ndjson")
 
 
-def batches(start_times_ms: Sequence[int]) -> list[bytes]:
+def batches(start_times_ms: Sequence[int], biz_type: str = BIZ_TYPE) -> list[bytes]:
     """Requests of at most BATCH timers each."""
     return [
-        batch(start_times_ms[first : first + BATCH])
+        batch(start_times_ms[first : first + BATCH], biz_type)
         for first in range(0, len(start_times_ms), BATCH)
     ]
 
