@@ -43,6 +43,7 @@ class Gate:
         """Work by this configuration from now on."""
         self.shape: Shape | None = callback_shape(biz)
         self.next_ask_s = 0.0
+        self.is_new = True
         self.local = None
         self.breaker.configure(biz.breaker)
         self._is_paused = biz.paused

@@ -192,6 +192,19 @@ class Lane:
         is_exact = gate.shape is not None and gate.shape.per_s < EXACT_PER_S
         return slots, 0 if is_exact or slots < self.slots else ahead
 
+    def is_short(self, now_ms: float) -> bool:
+        """Whether there may be use for more tokens; `missing_tokens` counts, which costs more."""
+        if self.gate.shape is None or not self._waiting:
+            return False
+        slots, ahead = self._bounds(now_ms)
+        room = slots + ahead - self.in_flight - self.claiming - len(self._claimed)
+        return (
+            slots > 0
+            and room > 0
+            and self._waiting[0][0] - CLAIM_AHEAD_MS <= now_ms
+            and self.gate.missing(min(room, len(self._waiting)), now_ms) > 0
+        )
+
     def missing_tokens(self, now_ms: float) -> int:
         """How many tokens the gate is short of for what is due and has room."""
         shape = self.gate.shape

@@ -181,7 +181,7 @@ class Timekeeper:
 
     def _wait(self, lane: Lane, now_ms: float) -> None:
         """Nothing more can be done for a lane now: see to it that it is looked at again."""
-        if lane.gate.is_narrow and lane.missing_tokens(now_ms):
+        if lane.gate.is_narrow and lane.is_short(now_ms):
             self._ask(lane)
         at_ms = lane.next_ms(now_ms)
         if at_ms is not None and (lane.alarm_ms is None or at_ms < lane.alarm_ms):

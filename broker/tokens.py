@@ -101,18 +101,22 @@ class Tokens:
 
     async def _take(self, lanes: list[Lane]) -> None:
         now_ms = self._clock.now_ms()
-        lanes = [lane for lane in lanes if lane.gate.shape is not None]
-        asks = [
-            Ask(KIND, lane.biz_type, *shape, lane.missing_tokens(now_ms))
-            for lane in lanes
-            if (shape := lane.gate.shape) is not None
-        ]
+        wanting: list[Lane] = []
+        asks: list[Ask] = []
+        for lane in lanes:
+            shape = lane.gate.shape
+            wanted = lane.missing_tokens(now_ms)
+            # A bucket that is new is asked for nothing, so that it begins to fill.
+            if shape is not None and (wanted or lane.gate.is_new):
+                lane.gate.is_new = False
+                wanting.append(lane)
+                asks.append(Ask(KIND, lane.biz_type, *shape, wanted))
         try:
-            answers = await self._answers(lanes, asks) if asks else []
+            answers = await self._answers(wanting, asks) if asks else []
         finally:
             self._taking = None
         now_ms, now_s = self._clock.now_ms(), self._loop.time()
-        for lane, ask, answer in zip(lanes, asks, answers, strict=True):
+        for lane, ask, answer in zip(wanting, asks, answers, strict=True):
             gate = lane.gate
             if answer.tokens:
                 gate.grant(answer.tokens, now_ms)

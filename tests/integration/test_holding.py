@@ -232,6 +232,35 @@ async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_succ
     assert attempts == 4
 
 
+async def test_three_hours_of_outage_kill_no_task_and_keep_no_new_one_waiting(
+    delivery: Delivery,
+    endpoint: Endpoint,
+    clock: DatabaseClock,
+    turning: Hands,
+    audits_hold: AuditsHold,
+) -> None:
+    await delivery.configure(callback_url=endpoint.url)
+    endpoint.answer = Answer(503)
+    ids = await delivery.submit(300)
+    lane = delivery.notifier.lane(BIZ_TYPE)
+    await delivery.until(lambda: not lane.gate.breaker.is_closed)
+    for _ in range(6):
+        clock.advance(30 * MINUTE_MS)
+        await delivery.clock.measure()
+        ids += await delivery.submit(10)
+        await asyncio.sleep(0.1)
+    endpoint.answer = Answer(200)
+    clock.advance(6 * MINUTE_MS)
+    await delivery.until(lambda: lane.gate.breaker.is_closed)
+    (fresh,) = await delivery.submit()
+    assert await delivery.settled([fresh]) == ["finished"]
+    clock.advance(MINUTE_MS + 5_000)
+    assert set(await delivery.settled(ids)) == {"finished"}
+    ((failures,),) = await delivery.rows("SELECT max(failures) FROM timer_task")
+    assert failures <= 5
+    await audits_hold()
+
+
 # -- concurrency ----------------------------------------------------------------------------------
 
 

@@ -31,6 +31,7 @@ def touched() -> None:
     metrics.leads(0, True)
     metrics.swept("unpublished", 1)
     metrics.lane_state("orders", 3, 2, True)
+    metrics.lane_held("orders", "paused", 1.0)
     metrics.clock_offset(0.01)
     metrics.database_up(True)
     metrics.event_center_up(True)
@@ -41,7 +42,7 @@ def touched() -> None:
 @pytest.mark.usefixtures("touched")
 def test_every_metric_is_exposed_under_our_prefix_with_its_meaning() -> None:
     families = _families()
-    assert len(families) == 21
+    assert len(families) == 22
     for name, family in families.items():
         assert name.startswith("wheel_timer_")
         assert family.documentation.endswith(".")
