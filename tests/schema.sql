@@ -1342,7 +1342,6 @@ CREATE FUNCTION public.wheel_purge_v1(p_shard smallint, p_task_ids uuid[], p_sta
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_seqscan TO 'off'
     SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
     SET enable_mergejoin TO 'off'
     SET jit TO 'off'
     AS $_$

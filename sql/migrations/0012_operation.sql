@@ -116,7 +116,6 @@ SET lock_timeout = '5s'
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
 SET enable_bitmapscan = off
-SET enable_hashjoin = off
 SET enable_mergejoin = off
 SET jit = off
 AS $$
