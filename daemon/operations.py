@@ -37,8 +37,8 @@ log: Final = logging.getLogger(__name__)
 
 # Whose leader does it: it must be one.
 OPERATIONS_SHARD: Final = 0
-# 500 cancels are 20 ms of the fence: nobody is late for them.
-CHUNK_ROWS: Final = 500
+# 250 cancels are 5 ms of the fence and of one core: others hardly feel them.
+CHUNK_ROWS: Final = 250
 # With a rate, a chunk is what the rate gives in this time.
 PACE_S: Final = 0.25
 REST_SHARE: Final = 0.5
