@@ -101,6 +101,146 @@ CREATE TYPE wheel_change AS (
     verdict      text
 );
 
+-- Lock the tasks of wheel_change_v1 and say what becomes of each; nothing is changed here. Its own
+-- function for its plan: a thousand tasks are joined with what was locked by hashing, while what
+-- looks into a partition may do anything but that.
+CREATE FUNCTION wheel_judge_v1(
+    p_shard smallint,
+    p_task_ids uuid[],
+    p_start_times bigint[],
+    p_verbs text[],
+    p_revisions integer[],
+    p_to_times bigint[],
+    p_dues bigint[],
+    p_sets integer[],
+    p_biz_data bytea[],
+    p_content_types text[],
+    p_callbacks text[],
+    p_retries text[],
+    p_max_ages bigint[],
+    p_traceparents text[],
+    p_actors text[],
+    p_retention_ms bigint,
+    p_now bigint
+) RETURNS wheel_change[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_hashjoin = on
+SET jit = off
+AS $$
+DECLARE
+    v_all wheel_change[];
+BEGIN
+    WITH asked AS MATERIALIZED (
+        SELECT r.*, wheel_home_v1(r.task_id) AS home
+        FROM unnest(
+            p_task_ids, p_start_times, p_verbs, p_revisions, p_to_times, p_dues, p_sets, p_biz_data,
+            p_content_types, p_callbacks, p_retries, p_max_ages, p_traceparents, p_actors
+        ) WITH ORDINALITY AS r(
+            task_id, place, verb, expected, wanted, due, sets, biz_data,
+            content_type, callback, retry, max_age, traceparent, actor, position
+        )
+    ), locked AS MATERIALIZED (
+        -- A task that is not at home may be moved on: its home row, which says where it is, too.
+        SELECT l.*
+        FROM (
+            SELECT array_agg(p.task_id) AS task_ids, array_agg(p.place) AS places
+            FROM (
+                SELECT a.task_id, a.place FROM asked AS a
+                UNION ALL
+                SELECT a.task_id, a.home FROM asked AS a
+                WHERE a.home <> a.place AND a.verb NOT IN ('cancel', 'replay')
+            ) AS p
+        ) AS g
+        CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
+    ), met AS (
+        SELECT a.*, k.tid, k.biz_type, k.status, k.revision, k.attempts, k.life, k.lease_until,
+            k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
+            coalesce(k.status = 0 AND k.lease_until > p_now, false) AS is_delivering
+        FROM asked AS a
+        LEFT JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
+        LEFT JOIN locked AS h
+            ON h.task_id = a.task_id AND h.start_time = a.home AND a.home <> a.place
+    ), judged AS (
+        SELECT m.*,
+            CASE
+                WHEN m.tid IS NULL THEN 'missing'
+                WHEN m.status = 4 THEN 'moved'
+                WHEN m.expected <> m.revision THEN 'changed'
+                WHEN m.verb = 'cancel' THEN CASE
+                    WHEN m.is_delivering AND m.sets & 1 = 0 THEN 'delivering'
+                    WHEN m.is_delivering THEN 'stopping'
+                    WHEN m.status = 3 THEN 'unchanged'
+                    WHEN m.status = 0 OR m.status = 2 AND m.sets & 2 <> 0 THEN 'done'
+                    ELSE 'settled'
+                END
+                WHEN m.verb = 'replay' THEN CASE
+                    WHEN m.status = 0 THEN 'unchanged'
+                    -- erase_data has taken what the callback would carry.
+                    WHEN m.is_erased THEN 'settled'
+                    ELSE 'done'
+                END
+                WHEN m.verb = 'replace' THEN
+                    CASE WHEN m.status = 0 THEN 'done' ELSE 'revived' END
+                WHEN m.verb IN ('earliest', 'latest') THEN CASE
+                    WHEN m.status <> 0 OR m.is_delivering THEN 'kept'
+                    WHEN m.verb = 'earliest' AND m.wanted < m.place THEN 'done'
+                    WHEN m.verb = 'latest' AND m.wanted > m.place THEN 'done'
+                    ELSE 'kept'
+                END
+                WHEN m.is_delivering THEN 'delivering'
+                WHEN m.status <> 0 THEN 'settled'
+                ELSE 'done'
+            END AS verdict
+        FROM met AS m
+    ), aimed AS (
+        SELECT j.*,
+            CASE
+                WHEN j.verdict NOT IN ('done', 'revived') OR j.verb = 'cancel' THEN NULL
+                WHEN j.verb = 'run' THEN least(j.place, p_now)
+                WHEN j.verb = 'replay' THEN j.place
+                ELSE j.wanted
+            END AS to_time
+        FROM judged AS j
+    )
+    SELECT array_agg(
+        CAST(ROW(
+            m.position, m.verb, m.task_id, m.place, m.home, m.to_time, m.due, coalesce(m.sets, 0),
+            m.biz_data, m.content_type, m.callback, m.retry, m.max_age, m.traceparent, m.actor,
+            m.tid, m.home_tid, m.biz_type, m.status, m.revision, m.attempts, m.life, m.lease_until,
+            m.is_delivering,
+            CASE
+                WHEN m.to_time IS NULL OR m.life = 32767 THEN 0
+                WHEN m.verb = 'replay' AND m.status <> 2 THEN 1
+                WHEN m.verb = 'replace' AND (m.status <> 0 OR m.is_delivering) THEN 1
+                ELSE 0
+            END,
+            m.to_time IS NOT NULL AND m.verb IN ('replay', 'replace', 'earliest', 'latest'),
+            p_now + coalesce(
+                CAST(b.config #>> '{retention,cancelled}' AS bigint) * 1000, p_retention_ms
+            ),
+            coalesce(CAST(b.config ->> 'erase_data' AS boolean), false),
+            CASE m.verdict WHEN 'missing' THEN NULL WHEN 'moved' THEN m.moved_to
+                ELSE coalesce(m.to_time, m.place) END,
+            CASE
+                WHEN m.verdict = 'stopping' AND NOT m.stop THEN 'stop'
+                WHEN m.verdict NOT IN ('done', 'revived') THEN NULL
+                WHEN m.verb = 'cancel' THEN 'cancel'
+                WHEN m.to_time <> m.place THEN 'move'
+                ELSE 'stay'
+            END,
+            m.verdict
+        ) AS wheel_change)
+        ORDER BY m.position
+    )
+    INTO v_all
+    FROM aimed AS m
+    LEFT JOIN timer_biz AS b ON m.verb = 'cancel' AND b.biz_type = m.biz_type;
+    RETURN v_all;
+END
+$$;
+
 -- Change tasks of one shard, each named once. At most 1,000, in any order.
 --
 -- In:  one array element a task.
@@ -188,111 +328,11 @@ BEGIN
         RAISE EXCEPTION 'a batch has at most 1000 tasks' USING ERRCODE = '22023';
     END IF;
 
-    WITH asked AS MATERIALIZED (
-        SELECT r.*, wheel_home_v1(r.task_id) AS home
-        FROM unnest(
-            p_task_ids, p_start_times, p_verbs, p_revisions, p_to_times, p_dues, p_sets, p_biz_data,
-            p_content_types, p_callbacks, p_retries, p_max_ages, p_traceparents, p_actors
-        ) WITH ORDINALITY AS r(
-            task_id, place, verb, expected, wanted, due, sets, biz_data,
-            content_type, callback, retry, max_age, traceparent, actor, position
-        )
-    ), locked AS MATERIALIZED (
-        -- A task that is not at home may be moved on: its home row, which says where it is, too.
-        SELECT l.*
-        FROM (
-            SELECT array_agg(p.task_id) AS task_ids, array_agg(p.place) AS places
-            FROM (
-                SELECT a.task_id, a.place FROM asked AS a
-                UNION ALL
-                SELECT a.task_id, a.home FROM asked AS a
-                WHERE a.home <> a.place AND a.verb NOT IN ('cancel', 'replay')
-            ) AS p
-        ) AS g
-        CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
-    ), met AS (
-        SELECT a.*, k.tid, k.biz_type, k.status, k.revision, k.attempts, k.life, k.lease_until,
-            k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
-            coalesce(k.status = 0 AND k.lease_until > v_now, false) AS is_delivering
-        FROM asked AS a
-        LEFT JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
-        LEFT JOIN locked AS h
-            ON h.task_id = a.task_id AND h.start_time = a.home AND a.home <> a.place
-    ), judged AS (
-        SELECT m.*,
-            CASE
-                WHEN m.tid IS NULL THEN 'missing'
-                WHEN m.status = 4 THEN 'moved'
-                WHEN m.expected <> m.revision THEN 'changed'
-                WHEN m.verb = 'cancel' THEN CASE
-                    WHEN m.is_delivering AND m.sets & 1 = 0 THEN 'delivering'
-                    WHEN m.is_delivering THEN 'stopping'
-                    WHEN m.status = 3 THEN 'unchanged'
-                    WHEN m.status = 0 OR m.status = 2 AND m.sets & 2 <> 0 THEN 'done'
-                    ELSE 'settled'
-                END
-                WHEN m.verb = 'replay' THEN CASE
-                    WHEN m.status = 0 THEN 'unchanged'
-                    -- erase_data has taken what the callback would carry.
-                    WHEN m.is_erased THEN 'settled'
-                    ELSE 'done'
-                END
-                WHEN m.verb = 'replace' THEN
-                    CASE WHEN m.status = 0 THEN 'done' ELSE 'revived' END
-                WHEN m.verb IN ('earliest', 'latest') THEN CASE
-                    WHEN m.status <> 0 OR m.is_delivering THEN 'kept'
-                    WHEN m.verb = 'earliest' AND m.wanted < m.place THEN 'done'
-                    WHEN m.verb = 'latest' AND m.wanted > m.place THEN 'done'
-                    ELSE 'kept'
-                END
-                WHEN m.is_delivering THEN 'delivering'
-                WHEN m.status <> 0 THEN 'settled'
-                ELSE 'done'
-            END AS verdict
-        FROM met AS m
-    ), aimed AS (
-        SELECT j.*,
-            CASE
-                WHEN j.verdict NOT IN ('done', 'revived') OR j.verb = 'cancel' THEN NULL
-                WHEN j.verb = 'run' THEN least(j.place, v_now)
-                WHEN j.verb = 'replay' THEN j.place
-                ELSE j.wanted
-            END AS to_time
-        FROM judged AS j
-    )
-    SELECT array_agg(
-        CAST(ROW(
-            m.position, m.verb, m.task_id, m.place, m.home, m.to_time, m.due, coalesce(m.sets, 0),
-            m.biz_data, m.content_type, m.callback, m.retry, m.max_age, m.traceparent, m.actor,
-            m.tid, m.home_tid, m.biz_type, m.status, m.revision, m.attempts, m.life, m.lease_until,
-            m.is_delivering,
-            CASE
-                WHEN m.to_time IS NULL OR m.life = 32767 THEN 0
-                WHEN m.verb = 'replay' AND m.status <> 2 THEN 1
-                WHEN m.verb = 'replace' AND (m.status <> 0 OR m.is_delivering) THEN 1
-                ELSE 0
-            END,
-            m.to_time IS NOT NULL AND m.verb IN ('replay', 'replace', 'earliest', 'latest'),
-            v_now + coalesce(
-                CAST(b.config #>> '{retention,cancelled}' AS bigint) * 1000, p_retention_ms
-            ),
-            coalesce(CAST(b.config ->> 'erase_data' AS boolean), false),
-            CASE m.verdict WHEN 'missing' THEN NULL WHEN 'moved' THEN m.moved_to
-                ELSE coalesce(m.to_time, m.place) END,
-            CASE
-                WHEN m.verdict = 'stopping' AND NOT m.stop THEN 'stop'
-                WHEN m.verdict NOT IN ('done', 'revived') THEN NULL
-                WHEN m.verb = 'cancel' THEN 'cancel'
-                WHEN m.to_time <> m.place THEN 'move'
-                ELSE 'stay'
-            END,
-            m.verdict
-        ) AS wheel_change)
-        ORDER BY m.position
-    )
-    INTO v_all
-    FROM aimed AS m
-    LEFT JOIN timer_biz AS b ON m.verb = 'cancel' AND b.biz_type = m.biz_type;
+    v_all := wheel_judge_v1(
+        p_shard, p_task_ids, p_start_times, p_verbs, p_revisions, p_to_times, p_dues, p_sets,
+        p_biz_data, p_content_types, p_callbacks, p_retries, p_max_ages, p_traceparents, p_actors,
+        p_retention_ms, v_now
+    );
 
     SELECT coalesce(array_agg(c.verdict ORDER BY c.position), '{}'),
         coalesce(array_agg(c.address ORDER BY c.position), '{}'),
