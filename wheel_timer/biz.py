@@ -138,7 +138,14 @@ class Policy(Struct, frozen=True, kw_only=True):
     max_past: Annotated[float, Meta(ge=0, le=POLICY_S_MAX, description="seconds")] | None = None
     final_statuses: Annotated[tuple[Status, ...], Meta(max_length=300)] = ()
     allow_callback_override: bool = False
-    callback_allow: Annotated[tuple[Network, ...], Meta(max_length=NETWORKS_MAX)] = ()
+    callback_allow: Annotated[
+        tuple[Network, ...],
+        Meta(
+            max_length=NETWORKS_MAX,
+            description="where there are some, callbacks reach these networks and no other; it "
+            "narrows what the server allows (CALLBACK_ALLOW), and never widens it",
+        ),
+    ] = ()
     rate_limit: RatePerS | None = None
     burst: Annotated[int, Meta(ge=1, le=BURST_MAX)] | None = None
     submit_rate_limit: RatePerS | None = None
