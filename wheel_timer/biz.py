@@ -149,7 +149,6 @@ class Policy(Struct, frozen=True, kw_only=True):
     rate_limit: RatePerS | None = None
     burst: Annotated[int, Meta(ge=1, le=BURST_MAX)] | None = None
     submit_rate_limit: RatePerS | None = None
-    max_pending: Annotated[int, Meta(ge=0)] | None = None
     priority: Annotated[int, Meta(ge=0, le=9)] = 5
     spread: SpreadS | None = None
     breaker: Breaker = Breaker()
