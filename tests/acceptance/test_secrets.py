@@ -34,12 +34,12 @@ SETTLED_S: Final = 30.0
 class Planted:
     """A server with its secrets, and everything that it answered."""
 
-    def __init__(self, up: Up) -> None:
+    def __init__(self, up: Up, http: httpx.Client) -> None:
         self.up = up
+        self._http = http
         self.secrets = [ADMIN_KEY, SIGNING, ROTATED, HEADER, OWN_HEADER, WRONG]
         self.secrets += [secret.removeprefix("whsec_") for secret in (SIGNING, ROTATED)]
         self.answers: list[str] = []
-        self._http = httpx.Client(base_url=up.url, timeout=20)
 
     def ask(self, method: str, path: str, key: str = ADMIN_KEY, **given: Any) -> httpx.Response:
         """An answer, kept to be searched."""
@@ -62,8 +62,11 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Planted]:
         "WHEEL_TIMER_LOG_LEVEL": "debug",
         "WHEEL_TIMER_CALLBACK_ALLOW": "127.0.0.0/8",
     }
-    with Up(tmp_path_factory.mktemp("planted"), environ=environ) as up:
-        made = Planted(up)
+    with (
+        Up(tmp_path_factory.mktemp("planted"), environ=environ) as up,
+        httpx.Client(base_url=up.url, timeout=20) as http,
+    ):
+        made = Planted(up, http)
         _run(made)
         yield made
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from typing import Any, Final
 
@@ -25,41 +26,55 @@ from wheel_timer.wheel import new_task_id
 
 LOOK_S: Final = 0.02
 
-# Every function that writes a requeue row or makes a task pending, called for nothing.
-NO_ROWS: Final[list[Any]] = []
 SUBMIT_COLUMNS: Final = (
     *("task_ids", "start_times", "biz_types", "biz_ids", "biz_data", "content_types"),
     *("callbacks", "retries", "max_ages", "traceparents"),
 )
-SETTLE_COLUMNS: Final = (
-    *("task_ids", "start_times", "outcomes", "attempts", "revisions", "delays", "retentions"),
-    *("http_statuses", "errors", "error_classes", "excerpts", "started", "durations", "dues"),
-    *("published", "addresses", "brokers", "config_versions"),
-)
-WRITERS: Final[dict[str, dict[str, Any]]] = {
-    "submit": {"lookahead_ms": 1000, **dict.fromkeys(SUBMIT_COLUMNS, NO_ROWS)},
-    "rearm": {"epoch": 0, "to": 0, "task_ids": [], "again": [], "published": []},
-    "rescue": {"epoch": 0},
-    "sweep": {"epoch": 0, "after": 0, "to": 0, "key_time": 0, "key_id": NIL, "limit": 1},
-    "settle_again": {
-        "slot_lo": 0,
-        "slot_hi": 0,
-        "lookahead_ms": 1000,
-        **dict.fromkeys(SETTLE_COLUMNS, NO_ROWS),
-    },
-}
+_PARAMETER: Final = re.compile(r"CAST\(%\((\w+)\)b AS (\w+)(\[\])?\)")
+_NOTHING: Final[dict[str, Any]] = {"text": "", "uuid": NIL, "boolean": False, "jsonb": None}
 
 
 async def call(session: AsyncConnection[Any], name: str, **params: Any) -> None:
-    await session.execute(queries()[name], WRITERS.get(name, {}) | {"shard": 0} | params)
+    """Call a writer for nothing, but for what is given: empty arrays, shard 0."""
+    query = queries()[name]
+    nothing = {
+        parameter: [] if is_array else _NOTHING.get(type_, 0 if parameter == "shard" else 1)
+        for parameter, type_, is_array in _PARAMETER.findall(query)
+    }
+    await session.execute(query, nothing | params)
+
+
+async def writers(sessions: Sessions) -> list[str]:
+    """The named queries that enter the fence: they call a function that does, or whose callee."""
+    cursor = await (await sessions.open()).execute(
+        "SELECT proname, prosrc FROM pg_proc WHERE pronamespace = CAST('public' AS regnamespace)"
+    )
+    bodies: dict[str, str] = dict(await cursor.fetchall())
+    entering = {"wheel_fence_v1"}
+    while True:
+        more = {
+            name
+            for name, body in bodies.items()
+            if any(f"{callee}(" in body for callee in entering)
+        }
+        if more <= entering:
+            break
+        entering |= more
+    return [
+        name
+        for name, query in queries().items()
+        if any(f"{callee}(" in query for callee in entering)
+    ]
 
 
 async def test_every_writer_refuses_a_snapshot_that_is_older_than_the_fence(
     sessions: Sessions,
 ) -> None:
     session = await sessions.open()
+    found = await writers(sessions)
+    assert {"submit", "change", "operate", "sweep", "settle_again", "hold"} < set(found)
     for level in ("REPEATABLE READ", "SERIALIZABLE"):
-        for writer in WRITERS:
+        for writer in found:
             await session.execute(f"BEGIN ISOLATION LEVEL {level}".encode())
             with pytest.raises(psycopg.Error) as refused:
                 await call(session, writer)
@@ -71,7 +86,7 @@ async def test_every_writer_refuses_a_transaction_that_began_before_it(
     sessions: Sessions,
 ) -> None:
     session = await sessions.open()
-    for writer in WRITERS:
+    for writer in await writers(sessions):
         async with session.transaction(force_rollback=True):
             await session.execute("SELECT pg_sleep(0.11)")
             with pytest.raises(psycopg.Error) as refused:
