@@ -71,14 +71,15 @@ class TaskReader:
 
     async def _admit(self, found: list[Read]) -> None:
         """Refuse what is beyond the submit_rate_limit of its biz_type: the last ones of each."""
-        tasks = Counter(read.biz_type for read in found if isinstance(read, Submission))
-        limited = [
-            (biz, count)
-            for name, count in tasks.items()
+        limits = [
+            biz
+            for name in {read.biz_type for read in found if isinstance(read, Submission)}
             if (biz := self._registry.get(name)) is not None and biz.submit_rate_limit is not None
         ]
-        if not limited:
+        if not limits:
             return
+        tasks = Counter(read.biz_type for read in found if isinstance(read, Submission))
+        limited = [(biz, tasks[biz.biz_type]) for biz in limits]
         for name, (over, error) in (await self._admission.refused(limited)).items():
             places = [
                 i
