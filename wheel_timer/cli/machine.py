@@ -78,6 +78,11 @@ class Machine:
         assert self._socket is not None
         return url_of(self._socket)
 
+    @property
+    def has_test_clock(self) -> bool:
+        """Whether time is what PUT /v1/clock says."""
+        return self._plan.test_clock
+
     async def start(self, say: Callable[[str], None]) -> None:
         """
         All of it, ready. say: told what is being started.

@@ -135,6 +135,9 @@ def _greet(machine: Machine) -> None:
         ("Redis", shown["REDIS_URL"]),
     ):
         out.print(Text.assemble((f"  {name:<10}", "bold"), str(value)))
+    if machine.has_test_clock:
+        moved = f"a test's; PUT {machine.url}/v1/clock moves it"
+        out.print(Text.assemble(("  Clock     ", "bold"), moved))
     out.print("\n  Try it: in another terminal, a timer due in 3 seconds that calls back here\n")
     out.print(Text(curl, style="cyan"))
     out.print("\n  Ctrl-C stops everything.\n", style="dim")

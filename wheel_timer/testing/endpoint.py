@@ -21,7 +21,8 @@ log: Final = logging.getLogger(__name__)
 class Received(Sequence[Timer]):
     """
     The callbacks that came, as Timers, in order. url: where they come to. handler: takes each and
-    answers (None, Release, Gone, Reply); what it raises is a 500, and in `errors`.
+    answers (None, Release, Gone, Reply); what it raises is a 500, and in `errors`. Signatures are
+    not looked at: that is your Receiver's work.
     """
 
     def __init__(self, url: str) -> None:
