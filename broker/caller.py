@@ -44,7 +44,8 @@ NO_ANSWER = Answer(None)
 class Caller:
     """
     slot_free: called with a lane when a slot of it has come free. answered: with a lane, whether
-    its endpoint showed that it works (None: it said 429), and when the call began and ended.
+    its biz_type's endpoint showed that it works (None: it said 429), and when the call began and
+    ended.
     is_known: whether there is a biz_type by this name.
     """
 
@@ -117,7 +118,8 @@ class Caller:
         ended_ms = self._clock.now_ms()
         outcome = decide(answer, claim, terms.policy, ended_ms)
         self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
-        if answer.error_class != "lost":
+        # A task's own URL says nothing of the endpoint that all others go to.
+        if answer.error_class != "lost" and claim.callback is None:
             self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)
         self._slot_free(lane)
         self._attempts.discard(asyncio.current_task())

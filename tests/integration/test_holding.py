@@ -199,6 +199,23 @@ async def test_the_brake_stops_and_lets_go_all_lanes(
 # -- the breaker ----------------------------------------------------------------------------------
 
 
+async def test_what_a_tasks_own_url_answers_holds_nobody_else(
+    delivery: Delivery, endpoint: Endpoint
+) -> None:
+    await delivery.configure(
+        callback_url=endpoint.url,
+        allow_callback_override=True,
+        retry={"ladder": [7_200]},
+        breaker={"consecutive": 3, "open_for": 300},
+    )
+    # Nobody listens there.
+    await delivery.submit(9, callback=b'{"url": "http://127.0.0.1:1/"}')
+    await delivery.until_row("SELECT FROM timer_task WHERE failures = 1 HAVING count(*) = 9")
+    assert delivery.notifier.lane(BIZ_TYPE).gate.breaker.is_closed
+    ids = await delivery.submit(1)
+    assert await delivery.settled(ids) == ["finished"]
+
+
 async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_success(
     delivery: Delivery, endpoint: Endpoint, clock: DatabaseClock, turning: Hands
 ) -> None:
