@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, Literal
 
 from msgspec import Meta, Struct
@@ -20,6 +21,7 @@ from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import Depth
 from wheel_timer.store.audit import Audit, run_audits
 from wheel_timer.store.wheel import Shard, shards
+from wheel_timer.waits import LaneWait
 
 AUDIT_ROWS_MAX: Final = 1000
 
@@ -46,7 +48,8 @@ class LaneOut(Struct):
     """
     One biz_type's lane in the event center. depth: references waiting to be read; in_flight: in
     the hands of brokers, before their moment or being called. null: the event center is away.
-    rate_limit: a second, null for none.
+    rate_limit: a second, null for none. breaker: of a broker that has it open, half-open too; null
+    while the event center is away.
     """
 
     biz_type: str
@@ -56,6 +59,7 @@ class LaneOut(Struct):
     rate_limit: float | None
     priority: int
     paused: bool
+    breaker: Literal["closed", "open"] | None
 
 
 class WheelOut(Struct):
@@ -92,14 +96,16 @@ async def get_wheel(context: Context, request: Request) -> Response:
     await context.registry.refresh()
     found = await shards(context.db)
     names = [name for name in context.registry.names() if actor_of(request).sees(name)]
+    now_ms = found[0].now_ms if found else int(context.clock.now_ms())
+    depths: dict[str, Depth] = {}
+    waits: dict[str, LaneWait] | None = None
     try:
         depths = await context.event_center.depths(names)
+        waits = await context.event_center.waits(names, now_ms)
     except EventCenterUnavailable as error:
         log.warning("the lanes could not be counted: %s", error)
-        depths = {}
     known = [biz for name in names if (biz := context.registry.get(name)) is not None]
-    lanes = [_lane_out(biz, depths.get(biz.biz_type)) for biz in known]
-    now_ms = found[0].now_ms if found else int(context.clock.now_ms())
+    lanes = [_lane_out(biz, depths.get(biz.biz_type), waits) for biz in known]
     brake = brake_out(context.registry.brake)
     return json_answer(WheelOut(format_time(now_ms), brake, [_shard_out(s) for s in found], lanes))
 
@@ -126,8 +132,13 @@ def _seen(audit: Audit, actor: Actor) -> list[tuple[Any, ...]]:
     return [row for row in audit.rows if row[place] is not None and actor.sees(row[place])]
 
 
-def _lane_out(biz: BizType, counted: Depth | None) -> LaneOut:
+def _lane_out(biz: BizType, counted: Depth | None, waits: Mapping[str, LaneWait] | None) -> LaneOut:
     depth, in_flight = (None, None) if counted is None else counted
+    breaker: Literal["closed", "open"] | None = None
+    if waits is not None:
+        wait = waits.get(biz.biz_type)
+        is_open = wait is not None and wait.reason == "breaker_open"
+        breaker = "open" if is_open else "closed"
     return LaneOut(
         biz_type=biz.biz_type,
         depth=depth,
@@ -136,6 +147,7 @@ def _lane_out(biz: BizType, counted: Depth | None) -> LaneOut:
         rate_limit=biz.rate_limit,
         priority=biz.priority,
         paused=biz.paused,
+        breaker=breaker,
     )
 
 

@@ -19,6 +19,7 @@ from wheel_timer import metrics
 from wheel_timer.database import Database
 from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.waits import LaneWait
 
 KEY = "correct horse battery staple"
 
@@ -250,8 +251,20 @@ async def test_the_wheel_shows_hands_and_lanes(
             "rate_limit": None,
             "priority": 5,
             "paused": False,
+            "breaker": "closed",
         }
     ]
+
+
+async def test_the_wheel_shows_an_open_breaker(
+    client: httpx.AsyncClient, orders: str, context: Context
+) -> None:
+    now_ms = int(context.clock.now_ms())
+    await context.event_center.tell_waits(
+        {"orders": LaneWait("breaker_open", now_ms, None, now_ms)}
+    )
+    lane = (await client.get("/v1/wheel")).json()["lanes"][0]
+    assert (lane["biz_type"], lane["breaker"]) == ("orders", "open")
 
 
 async def test_the_wheel_is_shown_with_redis_away(context: Context, orders: str) -> None:
@@ -261,7 +274,8 @@ async def test_the_wheel_is_shown_with_redis_away(context: Context, orders: str)
     async with client_of(context, event_center=away) as client:
         wheel = (await client.get("/v1/wheel")).json()
     await away.close()
-    assert wheel["lanes"][0]["depth"] is None
+    lane = wheel["lanes"][0]
+    assert (lane["depth"], lane["breaker"]) == (None, None)
     assert len(wheel["shards"]) == 1
 
 
