@@ -16,6 +16,7 @@ from tests.model.state import (
     IDLE,
     LOOK_AHEAD,
     NO_VERDICT,
+    OTHER,
     PAGE,
     PENDING,
     PERSIST,
@@ -31,8 +32,9 @@ from tests.model.state import (
     Hand,
     Requeue,
     World,
+    ahead,
 )
-from tests.model.writers import NOTHING, Step, ahead, push
+from tests.model.writers import NOTHING, Step, push
 
 
 def tick(w: World, c: Config, hand: Hand) -> Sequence[Step]:
@@ -205,7 +207,7 @@ def _publish(w: World, c: Config, hand: Hand) -> Sequence[Step]:
         return ((f"{who}: publish refused, steps down", seat(w, hand, None)),)
     done = w if redis.epoch <= hand.epoch else w._replace(alarm=STALE_WRITE)
     redis = redis._replace(epoch=hand.epoch)
-    if c.delivery:
+    if c.has_lane:
         for place in (hand.fresh, hand.place):
             redis = push(redis, place) if place else redis
     mine = _after_publish(c, hand)
@@ -244,7 +246,8 @@ def _commit(w: World, c: Config, hand: Hand) -> Sequence[Step]:
     if verdict == SEND and c.without is r.SENT_REARMED:
         verdict = DROP
     if verdict and row.due and (row.due <= hand.h or c.without is r.ONLY_DUE):
-        row = Requeue() if verdict == DROP else row._replace(due=hand.due)
+        reason = OTHER if verdict == SEND else row.reason
+        row = Requeue() if verdict == DROP else Requeue(hand.due, row.place, reason)
     if hand.overflow and hand.fresh:
         there = task.status == PENDING and task.start == hand.fresh
         if (there or c.without is r.OVERFLOW_LOCKS) and not (

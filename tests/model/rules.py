@@ -75,6 +75,9 @@ FENCE_REPLACE = _4(
     "fence-replace", "minds", "loss", "a replace takes the shared fence, as a new life does"
 )
 FENCE_RETRY = _4("fence-retry", "delivery", "loss", "a failure's retry takes the shared fence")
+FENCE_HOLD = _4("fence-hold", "hold", "loss", "a hold takes the shared fence")
+FENCE_UNHOLD = _4("fence-unhold", "hold", "loss", "bringing back what is held takes it")
+FENCE_RECALL = _4("fence-recall", "recall", "loss", "recalling a retry takes it")
 FENCE_SWEEP = _4("fence-sweep", "fence", "loss", "the sweep's page takes the shared fence")
 FENCE_REARM = _4("fence-rearm", "pages", "harmless", "a re-arm takes the shared fence")
 FENCE_OVERFLOW = _4("fence-overflow", "pages", "loss", "an overflow row is written under it")
@@ -94,6 +97,9 @@ NEAR_CLOSED = _4(
 FLOOR_REPLAY = _4("due-at-replay", "delivery", "loss", "replay: due_at is at least closed_to + 1")
 FLOOR_RUN = _4("due-at-run", "delivery", "loss", "run: due_at is at least closed_to + 1")
 FLOOR_RETRY = _4("due-at-retry", "delivery", "loss", "retry: due_at is at least closed_to + 1")
+FLOOR_HOLD = _4("due-at-hold", "hold", "loss", "hold: due_at is at least closed_to + 1")
+FLOOR_UNHOLD = _4("due-at-unhold", "hold", "loss", "brought back: at least closed_to + 1")
+FLOOR_RECALL = _4("due-at-recall", "recall", "loss", "recall: due_at is at least closed_to + 1")
 FLOOR_SWEEP = _4("due-at-sweep", "fence", "loss", "sweep: due_at is at least closed_to + 1")
 FLOOR_REARM = _4("due-at-rearm", "clock", "loss", "re-arm: due_at is at least closed_to + 1")
 FLOOR_DEFER = _4(
@@ -180,6 +186,7 @@ SUCCESS_REVISION = _7(
 )
 FAILURE_ATTEMPTS = _7("failure-attempts", "budget", "double", "a failure needs attempts = mine")
 RETRY_ROW = _7("retry-row", "budget", "harmless", "a failure writes next_at and a requeue row")
+HOLD_LOCKS = _7("hold-locks-task", "hold", "loss", "a held row needs its task pending at its place")
 REPLAY_ROW = _7("replay-row", "delivery", "loss", "a replay writes a requeue row")
 
 _8 = _rules("8")

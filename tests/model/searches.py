@@ -167,6 +167,28 @@ _SEARCHES: Final = (
         mind=True,
         joined=_ALL | {READ_FRESH},
     ),
+    # A lane is held and opened again, its tasks rescheduled, the clock set back.
+    Config(
+        name="hold",
+        horizon=3,
+        starts=(2,),
+        moves=(3,),
+        changes=1,
+        kinds=frozenset({"set_back"}),
+        holds=True,
+        joined=_ALL | {READ_FRESH},
+    ),
+    # The same under delivery: retries wait, and are recalled.
+    Config(
+        name="recall",
+        horizon=3,
+        starts=(1,),
+        faults=0,
+        backoff=2,
+        delivery=True,
+        holds=True,
+        joined=_ALL | {READ_FRESH},
+    ),
     # Redis loses everything under delivery, or the leader crashes.
     Config(
         name="redis",

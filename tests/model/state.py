@@ -6,8 +6,9 @@ transaction, the leader, a zombie (a former leader that still acts), two attempt
 Everything is a tuple of small ints, so that states hash fast and compare by value.
 
 Time is in steps. One step is the look-ahead; a backoff, a lease, the net's margin are one step,
-a visibility time is two. Step 0 means "none" wherever a moment is optional. What matters is
-only the order of moments, so a handful of steps reaches every order the protocol can meet.
+a visibility time and a hold are two. Step 0 means "none" wherever a moment is optional. What
+matters is only the order of moments, so a handful of steps reaches every order the protocol can
+meet.
 """
 
 from __future__ import annotations
@@ -23,15 +24,19 @@ NET: Final = 1  # the net's margin beyond closed_to (2 s in DESIGN)
 VISIBILITY: Final = 2  # a published reference is looked at again after this
 LEASE: Final = 1
 BACKOFF: Final = 1
+HOLD: Final = 2  # a held row lies so far ahead (an hour in the code)
 
 # Task.status. `moved` needs no value: a place other than Task.start holds a moved row or none.
 ABSENT, PENDING, FINISHED, FAILED, CANCELLED = range(5)
 
 # Writer.kind
-SUBMIT, MOVE, REPLAY, RUN, RETRY, REPLACE = range(1, 7)
+SUBMIT, MOVE, REPLAY, RUN, RETRY, REPLACE, HOLDING, UNHOLD, RECALL = range(1, 10)
 # Writer.phase: has read closed_to but not taken the fence (only where that rule is taken out);
 # in its transaction, holding the fence; committed, the direct publish still to come.
 LOOKED, OPEN, DIRECT = range(20, 23)
+
+# Requeue.reason, told apart only where Config.holds: any other; of a held lane; a retry.
+OTHER, HELD, RETRIED = range(3)
 
 # Hand.phase: the step of a tick that comes next.
 IDLE, SETVAL, CLOSE, BARRIER, READ_FRESH, READ_REQUEUE, PUBLISH, PAGE, COMMIT, ADVANCE = range(10)
@@ -79,6 +84,7 @@ class Requeue(NamedTuple):
 
     due: int = 0
     place: int = 0
+    reason: int = OTHER
 
 
 class Pointer(NamedTuple):
@@ -104,7 +110,7 @@ class Writer(NamedTuple):
     phase: int
     closed: int
     now: int
-    start: int = 0  # SUBMIT, MOVE: the new place; DIRECT: the place to publish
+    start: int = 0  # SUBMIT, MOVE: the new place; DIRECT: the one to publish; HOLDING: the entry's
     token: int = 0  # RETRY: the attempt's number
     revision: int = 0  # RETRY: the attempt's revision
 
@@ -178,6 +184,8 @@ class Config:
     asks: tuple[int, ...] = (0,)
     delivery: bool = False  # claims and settles; without it references are lost at once
     mind: bool = False  # the changes are cancels and new lives, in place of all others
+    holds: bool = False  # lanes are held and opened again
+    backoff: int = BACKOFF
     failures_max: int = 2
     overflow: bool = False  # the lane's node may refuse a page
     cut_pages: bool = False  # a sweep's page may end inside the task's millisecond
@@ -185,6 +193,11 @@ class Config:
     track_once: bool = False
     joined: frozenset[int] = frozenset()
     without: Rule | None = None
+
+    @property
+    def has_lane(self) -> bool:
+        """Whether what is published stays for somebody; else nobody would look at it."""
+        return self.delivery or self.holds
 
 
 def first(c: Config) -> World:
@@ -205,3 +218,8 @@ def first(c: Config) -> World:
         told=(0, 0, 0, 0),
         alarm=FINE,
     )
+
+
+def ahead(wanted: int, closed: int, c: Config, floor: Rule) -> int:
+    """due_at = greatest(wanted, closed_to + 1): no requeue row is written behind the due hand."""
+    return wanted if c.without is floor else max(wanted, closed + 1)

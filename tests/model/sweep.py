@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from tests.model import rules as r
 from tests.model.leader import made_durable, noting_stale, seat, who_is
-from tests.model.state import PENDING, SWEEP, Config, Hand, Requeue, World
-from tests.model.writers import NOTHING, Step, ahead
+from tests.model.state import PENDING, SWEEP, Config, Hand, Requeue, World, ahead
+from tests.model.writers import NOTHING, Step
 
 
 def sweep(w: World, c: Config, hand: Hand) -> Sequence[Step]:

@@ -1,5 +1,6 @@
 """
-Client transactions: submit, reschedule, replay, run, and a failed attempt's retry.
+Client transactions: submit, reschedule, replay, run, and a failed attempt's retry; those of a
+held lane are in holding.py.
 
 Each has two phases, as in DESIGN section 4: it takes the shared fence and reads closed_to
 (OPEN), then it writes and commits. Everything but closed_to is read under row locks at the
@@ -11,33 +12,38 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.model import holding
 from tests.model import rules as r
-from tests.model.rules import Rule
 from tests.model.state import (
     ABSENT,
-    BACKOFF,
     CANCELLED,
     CANCELLED_CALLED,
     DIRECT,
     FAILED,
     FINISHED,
+    HOLDING,
     LOOKED,
     MOVE,
     NEAR,
     NET,
     OPEN,
+    OTHER,
     PENDING,
+    RECALL,
     REPLACE,
     REPLAY,
+    RETRIED,
     RETRY,
     RUN,
     SUBMIT,
+    UNHOLD,
     Config,
     Redis,
     Requeue,
     Task,
     World,
     Writer,
+    ahead,
 )
 
 Step = tuple[str, World]
@@ -50,6 +56,9 @@ NAMES = {
     RUN: "run",
     RETRY: "retry",
     REPLACE: "replace",
+    HOLDING: "hold",
+    UNHOLD: "unhold",
+    RECALL: "recall",
 }
 FENCE = {
     SUBMIT: r.FENCE_SUBMIT,
@@ -58,6 +67,9 @@ FENCE = {
     RUN: r.FENCE_RUN,
     RETRY: r.FENCE_RETRY,
     REPLACE: r.FENCE_REPLACE,
+    HOLDING: r.FENCE_HOLD,
+    UNHOLD: r.FENCE_UNHOLD,
+    RECALL: r.FENCE_RECALL,
 }
 ROW = {REPLAY: r.REPLAY_ROW, RETRY: r.RETRY_ROW}
 FLOOR = {REPLAY: r.FLOOR_REPLAY, RUN: r.FLOOR_RUN, RETRY: r.FLOOR_RETRY}
@@ -67,11 +79,6 @@ UPSERT = {
     RUN: r.UPSERT_REPLAY,
     RETRY: r.UPSERT_RETRY,
 }
-
-
-def ahead(wanted: int, closed: int, c: Config, floor: Rule) -> int:
-    """due_at = greatest(wanted, closed_to + 1): no requeue row is written behind the due hand."""
-    return wanted if c.without is floor else max(wanted, closed + 1)
 
 
 def holds_fence(writer: Writer | None, c: Config) -> bool:
@@ -145,6 +152,8 @@ def begin(w: World, c: Config) -> Sequence[Step]:
         rest = w.attempts[:i] + w.attempts[i + 1 :]
         new = Writer(RETRY, phase, closed, w.now, token=attempt.token, revision=attempt.revision)
         steps.append(("attempt fails: fence, closed_to", w._replace(writer=new, attempts=rest)))
+    if c.holds:
+        steps += holding.begin(w, phase)
     return steps
 
 
@@ -173,7 +182,7 @@ def go_on(w: World, c: Config) -> Sequence[Step]:
     if writer.phase == LOOKED:
         return ((f"{name}: fence at last", w._replace(writer=writer._replace(phase=OPEN))),)
     if writer.phase == DIRECT:
-        redis = push(w.redis, writer.start) if c.delivery else w.redis
+        redis = push(w.redis, writer.start) if c.has_lane else w.redis
         return (
             (f"{name}: direct publish", w._replace(writer=None, redis=redis)),
             (f"{name}: crash before the direct publish", w._replace(writer=None)),
@@ -238,7 +247,8 @@ def _move(w: World, c: Config, writer: Writer) -> World:
 def _again(w: World, c: Config, writer: Writer, task: Task, wanted: int) -> World:
     """The same place once more, by a requeue row (DO UPDATE); published directly where near."""
     kind = writer.kind
-    row = Requeue(ahead(wanted, writer.closed, c, FLOOR[kind]), task.start)
+    reason = RETRIED if c.holds and kind == RETRY else OTHER
+    row = Requeue(ahead(wanted, writer.closed, c, FLOOR[kind]), task.start, reason)
     if c.without is not None and (
         c.without is ROW.get(kind) or (c.without is UPSERT[kind] and w.row.due)
     ):
@@ -291,7 +301,7 @@ def _retry(w: World, c: Config, writer: Writer) -> World:
     failures = task.failures + 1
     if failures >= c.failures_max:
         return w._replace(task=task._replace(status=FAILED, failures=failures, lease=0))
-    at = writer.now + BACKOFF
+    at = writer.now + c.backoff
     task = task._replace(failures=failures, lease=0, next_at=at)
     return _again(w, c, writer, task, at)
 
@@ -303,6 +313,9 @@ _COMMIT = {
     RUN: _run,
     RETRY: _retry,
     REPLACE: _replace,
+    HOLDING: holding.hold,
+    UNHOLD: holding.unhold,
+    RECALL: holding.recall,
 }
 
 
