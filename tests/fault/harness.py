@@ -28,7 +28,9 @@ from tests.fault.launch import Order
 from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
 from tests.fix_hands import BIZ_TYPE, ref_to, task_at
+from wheel_timer import AsyncClient
 from wheel_timer.biz import BizTypeIn
+from wheel_timer.cli.machine import free_ports
 from wheel_timer.database import Database
 from wheel_timer.errors import Unavailable
 from wheel_timer.eventcenter import EventCenter
@@ -228,6 +230,14 @@ class Cluster:
         told = ("clock.measured", "delivery.claimed")
         arguments = ["--port", "0", "--role", "notifier"]
         return await self._launch("broker", arguments, die, told, settings)
+
+    async def api(self) -> AsyncClient:
+        """Start a broker that only takes orders; a client of it, for the test to close."""
+        (port,) = free_ports(1)
+        arguments = ["--port", str(port), "--role", "api"]
+        process = await self._launch("broker", arguments, None, ("clock.measured",), {})
+        await process.comes_to("clock.measured")
+        return AsyncClient(f"http://127.0.0.1:{port}", tries=20)
 
     async def _launch(
         self,
