@@ -9,7 +9,7 @@ PYTHON ?= $(shell for python in python3.12 python3.11 python3 python3.13 python3
 	$$python -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
 	&& echo $$python && break; done)
 
-.PHONY: help install up demo test lint format bench schema lock
+.PHONY: help install up demo test lint format bench chaos schema lock
 
 help: ## show this
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1|/' \
@@ -51,6 +51,9 @@ format: install ## put the format right, and what the rules can mend themselves
 
 bench: install ## measure drain rate, lateness, submits, idle cost (ARGS="drain far --strict")
 	@$(RUN)python -m tests.bench $(ARGS)
+
+chaos: install ## break everything under load and account for every task (ARGS="leader --minutes 60")
+	@$(RUN)python -m tests.chaos $(ARGS)
 
 schema: install ## write tests/schema.sql anew from the migrations
 	@$(RUN)python -m tests.schema $(ARGS)

@@ -22,6 +22,7 @@ from typing import Any, Final, Literal
 from uuid import UUID
 
 import msgspec
+import psutil
 import pytest_asyncio
 
 from tests.fault.launch import Order
@@ -155,6 +156,15 @@ class Process:
     def stop(self) -> None:
         """Ask it to end in order."""
         self._send(signal.SIGTERM)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs, frozen or not."""
+        return not self._code.done()
+
+    def memory_mib(self) -> float:
+        """What it keeps in memory."""
+        return float(psutil.Process(self._pid).memory_info().rss / 2**20)
 
     def freeze(self) -> None:
         self._send(signal.SIGSTOP)

@@ -1,0 +1,1 @@
+"""Real processes under open-loop load, faults, and an account of every task: `make chaos`."""
