@@ -141,9 +141,11 @@ class Daemon:
         settings = self._settings
         sweep = SweepHand(
             db=self._db,
+            event_center=event_center,
             clock=self._clock,
             leader=leader,
             swept_ms=term.sweep_time_ms,
+            current_ms=term.current_time_ms,
             visibility_s=settings.visibility,
         )
         operator = Operator(

@@ -114,9 +114,11 @@ class Hands:
         if term is not None:
             self.sweep = SweepHand(
                 db=self.db,
+                event_center=self.event_center,
                 clock=self.clock,
                 leader=self.leader,
                 swept_ms=term.sweep_time_ms,
+                current_ms=term.current_time_ms,
                 visibility_s=self._visibility_s,
             )
             self.due = DueHand(

@@ -20,7 +20,7 @@ class Lanes:
 
     def __init__(self, client: Redis, prefix: str, event_center: EventCenter) -> None:
         self._client = client
-        self._prefix = prefix
+        self.prefix = prefix
         self._event_center = event_center
 
     def key(self, biz_type: str = BIZ_TYPE) -> str:
@@ -44,7 +44,7 @@ class Lanes:
 
     async def lose(self) -> None:
         """What a flush does to this prefix: every key of it is gone."""
-        keys = [key async for key in self._client.scan_iter(f"{self._prefix}:*", count=1000)]
+        keys = [key async for key in self._client.scan_iter(f"{self.prefix}:*", count=1000)]
         if keys:
             await self._client.delete(*keys)
 

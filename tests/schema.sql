@@ -1354,6 +1354,55 @@ CREATE FUNCTION public.wheel_partition_v1(p_slot integer) RETURNS text
     SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
 $$;
 
+CREATE FUNCTION public.wheel_pull_v1(p_shard smallint, p_epoch bigint, p_after_due bigint, p_after_id uuid, p_limit integer, OUT seen integer, OUT pulled integer, OUT last_due bigint, OUT last_id uuid) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed bigint;
+    v_ids    uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    SELECT count(*), array_agg(r.task_id) FILTER (WHERE r.reason = 'published'),
+        (array_agg(r.due_at))[count(*)], (array_agg(r.task_id))[count(*)]
+    INTO seen, v_ids, last_due, last_id
+    FROM (
+        SELECT q.task_id, q.due_at, q.reason
+        FROM timer_requeue AS q
+        WHERE q.shard = p_shard AND q.due_at >= p_after_due
+            AND (q.due_at, q.task_id) > (p_after_due, p_after_id)
+        ORDER BY q.shard, q.due_at, q.task_id
+        LIMIT p_limit
+    ) AS r;
+
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    FROM (
+        SELECT w.task_id
+        FROM unnest(v_ids) AS i(task_id)
+        JOIN timer_requeue AS w ON w.task_id = i.task_id
+        WHERE w.reason = 'published' AND w.due_at > v_closed + 1
+        ORDER BY w.task_id
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
+    GET DIAGNOSTICS pulled = ROW_COUNT;
+
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+END
+$$;
+
 CREATE FUNCTION public.wheel_purge_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[]) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'public'

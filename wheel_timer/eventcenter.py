@@ -24,6 +24,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from wheel_timer.consumers import Consumers
 from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.losses import Losses
 from wheel_timer.signal import reached
 from wheel_timer.streams import GROUP, PAGE_ENTRIES, TAGS, driver_options, pack
 from wheel_timer.task import Ref
@@ -53,7 +54,7 @@ class Depth(NamedTuple):
     read: int
 
 
-class EventCenter(Consumers):
+class EventCenter(Consumers, Losses):
     """
     The lanes, as one process sees them.
 
@@ -65,12 +66,12 @@ class EventCenter(Consumers):
         self, redis_url: str, *, prefix: str, consumer: str, cluster_id: UUID | str
     ) -> None:
         super().__init__(redis_url, prefix=prefix, consumer=consumer)
+        self._cluster = str(cluster_id)[:8]
         self._blocking = ConnectionPool.from_url(
             redis_url, socket_timeout=BLOCK_MS_MAX / 1000 + BLOCK_GRACE_S, **driver_options()
         )
         self._reader: Connection | None = None
         self._reader_id: int | None = None
-        self._cluster = str(cluster_id)[:8]
         self._grouped: set[str] = set()
         self._publish = self._script("publish")
         self._hand_back = self._script("hand_back")
@@ -164,6 +165,7 @@ class EventCenter(Consumers):
             self._grouped.clear()
             if str(error).startswith(("NOGROUP", "UNBLOCKED")):
                 log.info("the event center lost its lanes; making them anew")
+                await self.tell_lost()
                 return []
             raise EventCenterUnavailable(str(error)) from error
         except (RedisError, OSError) as error:

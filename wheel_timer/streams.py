@@ -7,6 +7,8 @@ can spread the lanes:
     PREFIX:{TAG}:lane:BIZ_TYPE         stream; one field `r`, a packed reference; entries are
                                        deleted when they are acknowledged
     PREFIX:{TAG}:epoch:CLUSTER:SHARD   string; the highest epoch that has published to this tag
+    PREFIX:seen:CLUSTER                hash; shard -> run id of the server that its leader
+                                       has filled (losses.py)
     PREFIX:{TAG}:rate:BIZ_TYPE         hash; tokens, at: the bucket of its callbacks (buckets.py);
                                        gone after a day without a call
     PREFIX:{TAG}:submits:BIZ_TYPE      the same of its submits
@@ -74,15 +76,6 @@ def unpack(packed: bytes, biz_type: str, entry_id: bytes, *, taken_over: bool = 
     return Ref(
         UUID(bytes=task_id), start_time_ms, moment_ms, published_ms, biz_type, entry_id, taken_over
     )
-
-
-def _as_read(claimed: Iterable[Any]) -> list[Any]:
-    """Claimed entries, of which the driver makes dicts, as a read brings them."""
-    return [
-        (entry_id, None if fields is None else [b"r", fields.get(b"r")])
-        for entry_id, fields in claimed
-        if entry_id is not None
-    ]
 
 
 class Streams:

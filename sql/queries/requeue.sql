@@ -29,3 +29,15 @@ SELECT wheel_rearm_v1(
 -- Cost:  one index range that is empty
 -- Locks: fence shared, requeue rows by task_id, pointer row
 SELECT wheel_rescue_v1(CAST(:shard AS smallint), CAST(:epoch AS bigint))
+
+-- name: pull
+-- Pull a page of what a publish had re-armed in front of the due hand.
+-- In:    shard, epoch, key_due bigint (ms), key_id uuid, limit
+-- Out:   seen, pulled, last_due, last_id; WT001 where another epoch leads
+-- Cost:  one index range; one update for each row that had been published
+-- Locks: fence shared, requeue rows by task_id, pointer row
+SELECT p.seen, p.pulled, p.last_due, p.last_id
+FROM wheel_pull_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:key_due AS bigint),
+    CAST(:key_id AS uuid), CAST(:limit AS integer)
+) AS p

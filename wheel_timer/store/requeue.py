@@ -76,6 +76,35 @@ async def rearm(db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence
     return changed
 
 
+class Pulled(NamedTuple):
+    """One page of a pull. seen: rows looked at; pulled: those of them that come again now."""
+
+    seen: int
+    pulled: int
+    last_due_ms: int | None
+    last_id: UUID | None
+
+
+async def pull(db: Database, shard: int, epoch: int, key: Key) -> Pulled:
+    """
+    Let what was published come again at once, a page of rows behind `key`.
+
+    At most PAGE_ROWS are seen; fewer: that was all. Raises LeadershipLost, with nothing changed.
+    """
+    row = await db.fetch_one(
+        "pull",
+        {
+            "shard": shard,
+            "epoch": epoch,
+            "key_due": key.time_ms,
+            "key_id": key.task_id,
+            "limit": PAGE_ROWS,
+        },
+    )
+    assert row is not None
+    return Pulled._make(row)
+
+
 async def rescue(db: Database, shard: int, epoch: int) -> int:
     """Put rows that the hand has passed ahead of it; there should be none. Returns how many."""
     row = await db.fetch_one("rescue", {"shard": shard, "epoch": epoch})
