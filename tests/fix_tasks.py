@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from psycopg import AsyncConnection
 
@@ -11,6 +11,20 @@ from wheel_timer.database import Database
 from wheel_timer.store.claim import BATCH_ROWS_MAX
 from wheel_timer.store.submit import submit
 from wheel_timer.task import NewTask, Status
+
+# status, finish_time, expire_at less a day, http_status, task_ids: settled, and booked as such.
+SETTLE: Final = """
+WITH settled AS (
+    UPDATE timer_task
+    SET status = %s, finish_time = %s, expire_at = %s + 86400000, http_status = %s
+    WHERE task_id = ANY (%s)
+    RETURNING status, biz_type, start_time, create_time
+)
+SELECT wheel_ledger_v1(
+    array_agg(16 << status), array_agg(biz_type), array_agg(start_time), array_agg(create_time)
+)
+FROM settled
+"""
 
 
 async def submit_all(db: Database, tasks: Iterable[NewTask]) -> list[NewTask]:
@@ -29,13 +43,9 @@ async def settle_as(
     *,
     http_status: int | None = None,
 ) -> None:
-    """Make tasks settled; a failed one gets its dead letter."""
+    """Make pending tasks settled; a failed one gets its dead letter."""
     ids = [task.task_id for task in tasks]
-    await session.execute(
-        "UPDATE timer_task SET status = %s, finish_time = %s, expire_at = %s + 86400000,"
-        " http_status = %s WHERE task_id = ANY (%s)",
-        [int(status), finish_ms, finish_ms, http_status, ids],
-    )
+    await session.execute(SETTLE, [int(status), finish_ms, finish_ms, http_status, ids])
     await session.execute("DELETE FROM timer_requeue WHERE task_id = ANY (%s)", [ids])
     if status is Status.FAILED:
         await session.execute(

@@ -17,6 +17,7 @@ CREATE TYPE public.wheel_change AS (
 	tid tid,
 	home_tid tid,
 	biz_type text,
+	create_time bigint,
 	status smallint,
 	revision integer,
 	attempts integer,
@@ -367,6 +368,23 @@ BEGIN
     IF v_move IS NOT NULL THEN
         PERFORM wheel_move_v1(p_shard, v_move, v_now);
     END IF;
+
+    -- A row that stays and was pending counts for nothing; a stop ends nothing yet.
+    INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+    SELECT e.biz_type, e.place / 900000 * 900000, e.create_time / 86400000 * 86400000, e.edges,
+        count(*)
+    FROM (
+        SELECT c.biz_type, c.create_time, c.from_time AS place,
+            CASE c.status WHEN 0 THEN 0 WHEN 2 THEN 8 | 16 ELSE 8 END
+                | CASE c.effect WHEN 'cancel' THEN 128 WHEN 'move' THEN 4 ELSE 0 END AS edges
+        FROM unnest(v_all) AS c
+        WHERE c.effect IN ('cancel', 'stay', 'move')
+        UNION ALL
+        SELECT c.biz_type, c.create_time, c.to_time, 2
+        FROM unnest(v_move) AS c
+    ) AS e
+    WHERE e.edges <> 0
+    GROUP BY 1, 2, 3, 4;
 
     -- Requeue rows: away with those of what ended or went ahead of the hand, and one for each task
     -- whose new moment is closed, or near enough to be published by the caller.
@@ -918,8 +936,8 @@ BEGIN
         ) AS g
         CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
     ), met AS (
-        SELECT a.*, k.tid, k.biz_type, k.status, k.revision, k.attempts, k.life, k.lease_until,
-            k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
+        SELECT a.*, k.tid, k.biz_type, k.create_time, k.status, k.revision, k.attempts, k.life,
+            k.lease_until, k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
             coalesce(k.status = 0 AND k.lease_until > p_now, false) AS is_delivering
         FROM asked AS a
         LEFT JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
@@ -971,8 +989,8 @@ BEGIN
         CAST(ROW(
             m.position, m.verb, m.task_id, m.place, m.home, m.to_time, m.due, coalesce(m.sets, 0),
             m.biz_data, m.content_type, m.callback, m.retry, m.max_age, m.traceparent, m.actor,
-            m.tid, m.home_tid, m.biz_type, m.status, m.revision, m.attempts, m.life, m.lease_until,
-            m.is_delivering,
+            m.tid, m.home_tid, m.biz_type, m.create_time, m.status, m.revision, m.attempts,
+            m.life, m.lease_until, m.is_delivering,
             CASE
                 WHEN m.to_time IS NULL OR m.life = 32767 THEN 0
                 WHEN m.verb = 'replay' AND m.status <> 2 THEN 1
@@ -1081,6 +1099,164 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_ledger_fold_v1(p_epoch bigint, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_mark   timer_ledger_mark;
+    v_high   bigint;
+    v_open   text[];
+    v_final  bigint;
+    v_to     bigint;
+    v_folded integer := 0;
+BEGIN
+    SELECT * INTO v_mark FROM timer_ledger_mark FOR UPDATE;
+    v_high := coalesce(pg_sequence_last_value('timer_ledger_delta_delta_id_seq'), 0);
+    IF v_mark.folded_to = v_high THEN
+        RETURN 0;
+    END IF;
+    -- In statements of their own: first the id, then who may have drawn one up to it, then the rows.
+    SELECT coalesce(array_agg(l.virtualtransaction), '{}') INTO v_open
+    FROM pg_locks AS l
+    WHERE l.locktype = 'relation'
+        AND l.database = (SELECT d.oid FROM pg_database AS d WHERE d.datname = current_database())
+        AND l.relation = CAST('timer_ledger_delta' AS regclass)
+        AND l.mode = 'RowExclusiveLock'
+        AND l.pid IS DISTINCT FROM pg_backend_pid();
+    v_final := CASE
+        WHEN v_open = '{}' THEN v_high
+        WHEN v_mark.open && v_open THEN v_mark.folded_to
+        ELSE v_mark.high_to
+    END;
+
+    SELECT d.delta_id INTO v_to
+    FROM timer_ledger_delta AS d
+    WHERE d.delta_id > v_mark.folded_to
+    ORDER BY d.delta_id
+    OFFSET p_limit - 1
+    LIMIT 1;
+    v_to := coalesce(v_to, v_high);
+
+    WITH taken AS (
+        DELETE FROM timer_ledger_delta AS d
+        WHERE d.delta_id > v_mark.folded_to AND d.delta_id <= v_to
+        RETURNING d.biz_type, d.quarter, d.day, d.edges, d.tasks
+    ), summed AS MATERIALIZED (
+        SELECT
+            t.biz_type, t.quarter, t.day, count(*) AS deltas,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 1 <> 0), 0) AS submitted,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 2 <> 0), 0) AS moved_in,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 4 <> 0), 0) AS moved_out,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 8 <> 0), 0) AS revived,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 16 <> 0), 0) AS revived_failed,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 32 <> 0), 0) AS finished,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 64 <> 0), 0) AS failed,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 128 <> 0), 0) AS cancelled,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 256 <> 0), 0) AS purged,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 512 <> 0), 0) AS reaped_finished,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 1024 <> 0), 0) AS reaped_failed,
+            coalesce(sum(t.tasks) FILTER (WHERE t.edges & 2048 <> 0), 0) AS reaped_cancelled
+        FROM taken AS t
+        GROUP BY t.biz_type, t.quarter, t.day
+    ), quarters AS (
+        INSERT INTO timer_ledger AS l (
+            biz_type, quarter, submitted, moved_in, moved_out, revived, revived_failed, finished,
+            failed, cancelled, purged, reaped_finished, reaped_failed, reaped_cancelled
+        )
+        SELECT
+            s.biz_type, s.quarter, sum(s.submitted), sum(s.moved_in), sum(s.moved_out),
+            sum(s.revived), sum(s.revived_failed), sum(s.finished), sum(s.failed),
+            sum(s.cancelled), sum(s.purged), sum(s.reaped_finished), sum(s.reaped_failed),
+            sum(s.reaped_cancelled)
+        FROM summed AS s
+        GROUP BY s.biz_type, s.quarter
+        ON CONFLICT (biz_type, quarter) DO UPDATE
+        SET submitted = l.submitted + excluded.submitted,
+            moved_in = l.moved_in + excluded.moved_in,
+            moved_out = l.moved_out + excluded.moved_out,
+            revived = l.revived + excluded.revived,
+            revived_failed = l.revived_failed + excluded.revived_failed,
+            finished = l.finished + excluded.finished,
+            failed = l.failed + excluded.failed,
+            cancelled = l.cancelled + excluded.cancelled,
+            purged = l.purged + excluded.purged,
+            reaped_finished = l.reaped_finished + excluded.reaped_finished,
+            reaped_failed = l.reaped_failed + excluded.reaped_failed,
+            reaped_cancelled = l.reaped_cancelled + excluded.reaped_cancelled
+    ), days AS (
+        INSERT INTO timer_ledger_day AS l (
+            biz_type, day, submitted, moved_in, moved_out, revived, revived_failed, finished,
+            failed, cancelled, purged, reaped_finished, reaped_failed, reaped_cancelled
+        )
+        SELECT
+            s.biz_type, s.day, sum(s.submitted), sum(s.moved_in), sum(s.moved_out),
+            sum(s.revived), sum(s.revived_failed), sum(s.finished), sum(s.failed),
+            sum(s.cancelled), sum(s.purged), sum(s.reaped_finished), sum(s.reaped_failed),
+            sum(s.reaped_cancelled)
+        FROM summed AS s
+        GROUP BY s.biz_type, s.day
+        ON CONFLICT (biz_type, day) DO UPDATE
+        SET submitted = l.submitted + excluded.submitted,
+            moved_in = l.moved_in + excluded.moved_in,
+            moved_out = l.moved_out + excluded.moved_out,
+            revived = l.revived + excluded.revived,
+            revived_failed = l.revived_failed + excluded.revived_failed,
+            finished = l.finished + excluded.finished,
+            failed = l.failed + excluded.failed,
+            cancelled = l.cancelled + excluded.cancelled,
+            purged = l.purged + excluded.purged,
+            reaped_finished = l.reaped_finished + excluded.reaped_finished,
+            reaped_failed = l.reaped_failed + excluded.reaped_failed,
+            reaped_cancelled = l.reaped_cancelled + excluded.reaped_cancelled
+    ), totals AS (
+        INSERT INTO timer_ledger_total AS l (biz_type, pending, dead)
+        SELECT
+            s.biz_type,
+            sum(s.submitted + s.moved_in + s.revived - s.moved_out - s.finished - s.failed
+                - s.cancelled - s.purged),
+            sum(s.failed - s.revived_failed - s.reaped_failed)
+        FROM summed AS s
+        GROUP BY s.biz_type
+        ON CONFLICT (biz_type) DO UPDATE
+        SET pending = l.pending + excluded.pending,
+            dead = l.dead + excluded.dead
+    )
+    SELECT coalesce(sum(s.deltas), 0) INTO v_folded FROM summed AS s;
+
+    UPDATE timer_ledger_mark
+    SET folded_to = greatest(folded_to, least(v_final, v_to)),
+        high_to = CASE WHEN v_mark.open && v_open THEN high_to ELSE v_high END,
+        open = CASE WHEN v_mark.open && v_open THEN open ELSE v_open END;
+
+    PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+    END IF;
+    RETURN v_folded;
+END
+$$;
+
+CREATE FUNCTION public.wheel_ledger_v1(p_edges integer[], p_biz_types text[], p_places bigint[], p_create_times bigint[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_generic_plan'
+    AS $$
+BEGIN
+    INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+    SELECT r.biz_type, r.place / 900000 * 900000, r.create_time / 86400000 * 86400000, r.edges,
+        count(*)
+    FROM unnest(p_edges, p_biz_types, p_places, p_create_times)
+        AS r(edges, biz_type, place, create_time)
+    GROUP BY 1, 2, 3, 4;
+END
+$$;
+
 CREATE FUNCTION public.wheel_lock_class(p_table regclass) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1089,7 +1265,7 @@ CREATE FUNCTION public.wheel_lock_class(p_table regclass) RETURNS integer
         AS integer)
 $$;
 
-CREATE FUNCTION public.wheel_lock_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[]) RETURNS TABLE(task_id uuid, start_time bigint, tid tid, status smallint, moved_to bigint, revision integer, attempts integer, life smallint, lease_until bigint, stop boolean, biz_type text, is_erased boolean)
+CREATE FUNCTION public.wheel_lock_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[]) RETURNS TABLE(task_id uuid, start_time bigint, tid tid, status smallint, moved_to bigint, revision integer, attempts integer, life smallint, lease_until bigint, stop boolean, biz_type text, create_time bigint, is_erased boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -1118,7 +1294,7 @@ BEGIN
             ) AS r
             CROSS JOIN LATERAL (
                 SELECT t.task_id, t.start_time, t.ctid, t.status, t.moved_to, t.revision,
-                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type,
+                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type, t.create_time,
                     coalesce(t.content_type = ''erased'', false)
                 FROM %I AS t
                 WHERE t.slot = r.slot
@@ -1421,6 +1597,10 @@ DECLARE
     v_places    bigint[];
     v_ids       uuid[];
     v_slot      integer;
+    v_edges     integer[];
+    v_types     text[];
+    v_from      bigint[];
+    v_creates   bigint[];
 BEGIN
     PERFORM wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -1462,13 +1642,18 @@ BEGIN
             AND k.revision = a.revision
             AND (k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now)
     )
-    SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time)
-    INTO v_ids, v_tids, v_places
+    SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time),
+        array_agg(256 << l.status) FILTER (WHERE l.status <> 4),
+        array_agg(l.biz_type) FILTER (WHERE l.status <> 4),
+        array_agg(l.start_time) FILTER (WHERE l.status <> 4),
+        array_agg(l.create_time) FILTER (WHERE l.status <> 4)
+    INTO v_ids, v_tids, v_places, v_edges, v_types, v_from, v_creates
     FROM gone AS g
     JOIN locked AS l ON l.task_id = g.task_id;
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
+    PERFORM wheel_ledger_v1(v_edges, v_types, v_from, v_creates);
 
     FOR v_slot IN
         SELECT DISTINCT CAST((p.place / 1000) % 10000000 AS integer) / 100000 * 100000
@@ -1910,6 +2095,7 @@ DECLARE
     v_stopped    uuid[];
     v_places     bigint[];
     v_biz_types  text[];
+    v_creates    bigint[];
     v_tids       tid[];
     v_stops      boolean[];
     v_outcomes   text[];
@@ -1927,12 +2113,12 @@ BEGIN
 
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
-        array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.tid), array_agg(k.stop),
-        array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
+        array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.create_time),
+        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_moments,
-        v_retentions, v_https, v_errors, v_started, v_durations, v_published
+    INTO v_settled, v_stopped, v_places, v_biz_types, v_creates, v_tids, v_stops, v_outcomes,
+        v_moments, v_retentions, v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
         p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
@@ -1941,7 +2127,7 @@ BEGIN
         retention, http_status, error, started, duration, published
     )
     CROSS JOIN LATERAL (
-        SELECT t.ctid AS tid, t.task_id, t.stop, t.biz_type
+        SELECT t.ctid AS tid, t.task_id, t.stop, t.biz_type, t.create_time
         FROM timer_task AS t
         WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
             AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -1978,6 +2164,12 @@ BEGIN
         v_durations, v_published, v_now;
 
     IF v_stopped <> '{}' THEN
+        PERFORM wheel_ledger_v1(
+            array_agg(128), array_agg(r.biz_type), array_agg(r.place), array_agg(r.create_time)
+        )
+        FROM unnest(v_stops, v_biz_types, v_places, v_creates)
+            AS r(stop, biz_type, place, create_time)
+        WHERE r.stop;
         DELETE FROM timer_requeue AS q
         USING (
             SELECT w.task_id FROM timer_requeue AS w
@@ -2063,6 +2255,10 @@ DECLARE
     v_now        bigint := wheel_now_ms();
     v_settled    uuid[];
     v_tids       tid[];
+    v_edges      integer[];
+    v_biz_types  text[];
+    v_places     bigint[];
+    v_creates    bigint[];
     v_statuses   smallint[];
     v_retentions bigint[];
     v_https      smallint[];
@@ -2071,11 +2267,12 @@ DECLARE
     v_durations  integer[];
     v_published  bigint[];
 BEGIN
-    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(r.status),
-        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
-        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
-        v_published
+    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(16 << r.status),
+        array_agg(k.biz_type), array_agg(r.start_time), array_agg(k.create_time),
+        array_agg(r.status), array_agg(r.retention), array_agg(r.http_status),
+        array_agg(r.error), array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_tids, v_edges, v_biz_types, v_places, v_creates, v_statuses, v_retentions,
+        v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
         p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
@@ -2084,7 +2281,7 @@ BEGIN
         retention, http_status, error, started, duration, published
     )
     CROSS JOIN LATERAL (
-        SELECT t.ctid AS tid, t.task_id
+        SELECT t.ctid AS tid, t.task_id, t.biz_type, t.create_time
         FROM timer_task AS t
         WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
             AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -2118,6 +2315,8 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
         v_published, v_now;
+
+    PERFORM wheel_ledger_v1(v_edges, v_biz_types, v_places, v_creates);
 
     PERFORM FROM timer_requeue AS q
     WHERE q.task_id = ANY (v_settled)
@@ -2329,6 +2528,11 @@ BEGIN
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
         ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
         RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
+    ), counted AS (
+        INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+        SELECT i.biz_type, i.start_time / 900000 * 900000, v_now / 86400000 * 86400000, 1, count(*)
+        FROM inserted AS i
+        GROUP BY 1, 2
     )
     INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
     SELECT i.task_id, p_shard, i.start_time, greatest(i.start_time, v_now, v_closed) + 2000,
@@ -2613,6 +2817,217 @@ CREATE TABLE public.timer_key_api (
     revoke_time bigint
 );
 
+CREATE TABLE public.timer_ledger (
+    quarter bigint NOT NULL,
+    submitted bigint NOT NULL,
+    moved_in bigint NOT NULL,
+    moved_out bigint NOT NULL,
+    revived bigint NOT NULL,
+    revived_failed bigint NOT NULL,
+    finished bigint NOT NULL,
+    failed bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    purged bigint NOT NULL,
+    reaped_finished bigint NOT NULL,
+    reaped_failed bigint NOT NULL,
+    reaped_cancelled bigint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.timer_ledger_day (
+    day bigint NOT NULL,
+    submitted bigint NOT NULL,
+    moved_in bigint NOT NULL,
+    moved_out bigint NOT NULL,
+    revived bigint NOT NULL,
+    revived_failed bigint NOT NULL,
+    finished bigint NOT NULL,
+    failed bigint NOT NULL,
+    cancelled bigint NOT NULL,
+    purged bigint NOT NULL,
+    reaped_finished bigint NOT NULL,
+    reaped_failed bigint NOT NULL,
+    reaped_cancelled bigint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C"
+)
+WITH (fillfactor='70');
+
+CREATE TABLE public.timer_ledger_delta (
+    delta_id bigint NOT NULL,
+    quarter bigint NOT NULL,
+    day bigint NOT NULL,
+    edges integer NOT NULL,
+    tasks integer NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    CONSTRAINT timer_ledger_delta_edges_check CHECK (((edges >= 1) AND (edges <= 4095))),
+    CONSTRAINT timer_ledger_delta_tasks_check CHECK ((tasks > 0))
+)
+WITH (autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
+
+CREATE TABLE public.timer_ledger_mark (
+    one_row boolean DEFAULT true NOT NULL,
+    folded_to bigint DEFAULT 0 NOT NULL,
+    high_to bigint DEFAULT 0 NOT NULL,
+    open text[] DEFAULT '{}'::text[] NOT NULL,
+    CONSTRAINT timer_ledger_mark_one_row_check CHECK (one_row)
+)
+WITH (fillfactor='10');
+
+CREATE VIEW public.timer_ledger_unfolded AS
+ SELECT biz_type,
+    quarter,
+    day,
+    (tasks * (edges & 1)) AS submitted,
+    (tasks * ((edges >> 1) & 1)) AS moved_in,
+    (tasks * ((edges >> 2) & 1)) AS moved_out,
+    (tasks * ((edges >> 3) & 1)) AS revived,
+    (tasks * ((edges >> 4) & 1)) AS revived_failed,
+    (tasks * ((edges >> 5) & 1)) AS finished,
+    (tasks * ((edges >> 6) & 1)) AS failed,
+    (tasks * ((edges >> 7) & 1)) AS cancelled,
+    (tasks * ((edges >> 8) & 1)) AS purged,
+    (tasks * ((edges >> 9) & 1)) AS reaped_finished,
+    (tasks * ((edges >> 10) & 1)) AS reaped_failed,
+    (tasks * ((edges >> 11) & 1)) AS reaped_cancelled
+   FROM public.timer_ledger_delta d
+  WHERE (delta_id > ( SELECT m.folded_to
+           FROM public.timer_ledger_mark m));
+
+CREATE VIEW public.timer_ledger_day_view AS
+ SELECT biz_type,
+    ((public.wheel_time_v1(day) AT TIME ZONE 'UTC'::text))::date AS day,
+    submitted,
+    moved_in,
+    moved_out,
+    revived,
+    finished,
+    failed,
+    cancelled,
+    purged,
+    (((((((submitted + moved_in) + revived) - moved_out) - finished) - failed) - cancelled) - purged) AS pending,
+    reaped_finished,
+    reaped_failed,
+    reaped_cancelled
+   FROM ( SELECT l.biz_type,
+            l.day,
+            (sum(l.submitted))::bigint AS submitted,
+            (sum(l.moved_in))::bigint AS moved_in,
+            (sum(l.moved_out))::bigint AS moved_out,
+            (sum(l.revived))::bigint AS revived,
+            (sum(l.finished))::bigint AS finished,
+            (sum(l.failed))::bigint AS failed,
+            (sum(l.cancelled))::bigint AS cancelled,
+            (sum(l.purged))::bigint AS purged,
+            (sum(l.reaped_finished))::bigint AS reaped_finished,
+            (sum(l.reaped_failed))::bigint AS reaped_failed,
+            (sum(l.reaped_cancelled))::bigint AS reaped_cancelled
+           FROM ( SELECT f.biz_type,
+                    f.day,
+                    f.submitted,
+                    f.moved_in,
+                    f.moved_out,
+                    f.revived,
+                    f.finished,
+                    f.failed,
+                    f.cancelled,
+                    f.purged,
+                    f.reaped_finished,
+                    f.reaped_failed,
+                    f.reaped_cancelled
+                   FROM public.timer_ledger_day f
+                UNION ALL
+                 SELECT u.biz_type,
+                    u.day,
+                    u.submitted,
+                    u.moved_in,
+                    u.moved_out,
+                    u.revived,
+                    u.finished,
+                    u.failed,
+                    u.cancelled,
+                    u.purged,
+                    u.reaped_finished,
+                    u.reaped_failed,
+                    u.reaped_cancelled
+                   FROM public.timer_ledger_unfolded u) l
+          GROUP BY l.biz_type, l.day) s;
+
+ALTER TABLE public.timer_ledger_delta ALTER COLUMN delta_id ADD GENERATED ALWAYS AS IDENTITY (
+    SEQUENCE NAME public.timer_ledger_delta_delta_id_seq
+    START WITH 1
+    INCREMENT BY 1
+    NO MINVALUE
+    NO MAXVALUE
+    CACHE 1
+);
+
+CREATE TABLE public.timer_ledger_total (
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    pending bigint NOT NULL,
+    dead bigint NOT NULL
+)
+WITH (fillfactor='50');
+
+CREATE VIEW public.timer_ledger_view AS
+ SELECT biz_type,
+    public.wheel_time_v1(quarter) AS quarter,
+    submitted,
+    moved_in,
+    moved_out,
+    revived,
+    finished,
+    failed,
+    cancelled,
+    purged,
+    (((((((submitted + moved_in) + revived) - moved_out) - finished) - failed) - cancelled) - purged) AS pending,
+    reaped_finished,
+    reaped_failed,
+    reaped_cancelled
+   FROM ( SELECT l.biz_type,
+            l.quarter,
+            (sum(l.submitted))::bigint AS submitted,
+            (sum(l.moved_in))::bigint AS moved_in,
+            (sum(l.moved_out))::bigint AS moved_out,
+            (sum(l.revived))::bigint AS revived,
+            (sum(l.finished))::bigint AS finished,
+            (sum(l.failed))::bigint AS failed,
+            (sum(l.cancelled))::bigint AS cancelled,
+            (sum(l.purged))::bigint AS purged,
+            (sum(l.reaped_finished))::bigint AS reaped_finished,
+            (sum(l.reaped_failed))::bigint AS reaped_failed,
+            (sum(l.reaped_cancelled))::bigint AS reaped_cancelled
+           FROM ( SELECT f.biz_type,
+                    f.quarter,
+                    f.submitted,
+                    f.moved_in,
+                    f.moved_out,
+                    f.revived,
+                    f.finished,
+                    f.failed,
+                    f.cancelled,
+                    f.purged,
+                    f.reaped_finished,
+                    f.reaped_failed,
+                    f.reaped_cancelled
+                   FROM public.timer_ledger f
+                UNION ALL
+                 SELECT u.biz_type,
+                    u.quarter,
+                    u.submitted,
+                    u.moved_in,
+                    u.moved_out,
+                    u.revived,
+                    u.finished,
+                    u.failed,
+                    u.cancelled,
+                    u.purged,
+                    u.reaped_finished,
+                    u.reaped_failed,
+                    u.reaped_cancelled
+                   FROM public.timer_ledger_unfolded u) l
+          GROUP BY l.biz_type, l.quarter) s;
+
 CREATE TABLE public.timer_meta (
     one_row boolean DEFAULT true NOT NULL,
     cluster_id uuid DEFAULT gen_random_uuid() NOT NULL,
@@ -2818,6 +3233,21 @@ ALTER TABLE ONLY public.timer_key_api
 
 ALTER TABLE ONLY public.timer_key
     ADD CONSTRAINT timer_key_pkey PRIMARY KEY (biz_type, biz_id);
+
+ALTER TABLE ONLY public.timer_ledger_day
+    ADD CONSTRAINT timer_ledger_day_pkey PRIMARY KEY (biz_type, day);
+
+ALTER TABLE ONLY public.timer_ledger_delta
+    ADD CONSTRAINT timer_ledger_delta_pkey PRIMARY KEY (delta_id);
+
+ALTER TABLE ONLY public.timer_ledger_mark
+    ADD CONSTRAINT timer_ledger_mark_pkey PRIMARY KEY (one_row);
+
+ALTER TABLE ONLY public.timer_ledger
+    ADD CONSTRAINT timer_ledger_pkey PRIMARY KEY (biz_type, quarter);
+
+ALTER TABLE ONLY public.timer_ledger_total
+    ADD CONSTRAINT timer_ledger_total_pkey PRIMARY KEY (biz_type);
 
 ALTER TABLE ONLY public.timer_meta
     ADD CONSTRAINT timer_meta_pkey PRIMARY KEY (one_row);

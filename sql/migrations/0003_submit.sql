@@ -87,6 +87,11 @@ BEGIN
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
         ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
         RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
+    ), counted AS (
+        INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+        SELECT i.biz_type, i.start_time / 900000 * 900000, v_now / 86400000 * 86400000, 1, count(*)
+        FROM inserted AS i
+        GROUP BY 1, 2
     )
     INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
     SELECT i.task_id, p_shard, i.start_time, greatest(i.start_time, v_now, v_closed) + 2000,

@@ -162,6 +162,10 @@ DECLARE
     v_now        bigint := wheel_now_ms();
     v_settled    uuid[];
     v_tids       tid[];
+    v_edges      integer[];
+    v_biz_types  text[];
+    v_places     bigint[];
+    v_creates    bigint[];
     v_statuses   smallint[];
     v_retentions bigint[];
     v_https      smallint[];
@@ -170,11 +174,12 @@ DECLARE
     v_durations  integer[];
     v_published  bigint[];
 BEGIN
-    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(r.status),
-        array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
-        array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
-        v_published
+    SELECT coalesce(array_agg(k.task_id), '{}'), array_agg(k.tid), array_agg(16 << r.status),
+        array_agg(k.biz_type), array_agg(r.start_time), array_agg(k.create_time),
+        array_agg(r.status), array_agg(r.retention), array_agg(r.http_status),
+        array_agg(r.error), array_agg(r.started), array_agg(r.duration), array_agg(r.published)
+    INTO v_settled, v_tids, v_edges, v_biz_types, v_places, v_creates, v_statuses, v_retentions,
+        v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_shards, p_start_times, p_statuses, p_attempts, p_revisions,
         p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
@@ -183,7 +188,7 @@ BEGIN
         retention, http_status, error, started, duration, published
     )
     CROSS JOIN LATERAL (
-        SELECT t.ctid AS tid, t.task_id
+        SELECT t.ctid AS tid, t.task_id, t.biz_type, t.create_time
         FROM timer_task AS t
         WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
             AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -217,6 +222,8 @@ BEGIN
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_statuses, v_retentions, v_https, v_errors, v_started, v_durations,
         v_published, v_now;
+
+    PERFORM wheel_ledger_v1(v_edges, v_biz_types, v_places, v_creates);
 
     PERFORM FROM timer_requeue AS q
     WHERE q.task_id = ANY (v_settled)
@@ -328,6 +335,7 @@ DECLARE
     v_stopped    uuid[];
     v_places     bigint[];
     v_biz_types  text[];
+    v_creates    bigint[];
     v_tids       tid[];
     v_stops      boolean[];
     v_outcomes   text[];
@@ -345,12 +353,12 @@ BEGIN
 
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
-        array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.tid), array_agg(k.stop),
-        array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
+        array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.create_time),
+        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
-    INTO v_settled, v_stopped, v_places, v_biz_types, v_tids, v_stops, v_outcomes, v_moments,
-        v_retentions, v_https, v_errors, v_started, v_durations, v_published
+    INTO v_settled, v_stopped, v_places, v_biz_types, v_creates, v_tids, v_stops, v_outcomes,
+        v_moments, v_retentions, v_https, v_errors, v_started, v_durations, v_published
     FROM unnest(
         p_task_ids, p_start_times, p_outcomes, p_attempts, p_revisions, p_delays,
         p_retentions, p_http_statuses, p_errors, p_started, p_durations, p_published
@@ -359,7 +367,7 @@ BEGIN
         retention, http_status, error, started, duration, published
     )
     CROSS JOIN LATERAL (
-        SELECT t.ctid AS tid, t.task_id, t.stop, t.biz_type
+        SELECT t.ctid AS tid, t.task_id, t.stop, t.biz_type, t.create_time
         FROM timer_task AS t
         WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
             AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
@@ -396,6 +404,12 @@ BEGIN
         v_durations, v_published, v_now;
 
     IF v_stopped <> '{}' THEN
+        PERFORM wheel_ledger_v1(
+            array_agg(128), array_agg(r.biz_type), array_agg(r.place), array_agg(r.create_time)
+        )
+        FROM unnest(v_stops, v_biz_types, v_places, v_creates)
+            AS r(stop, biz_type, place, create_time)
+        WHERE r.stop;
         DELETE FROM timer_requeue AS q
         USING (
             SELECT w.task_id FROM timer_requeue AS w

@@ -20,7 +20,7 @@ CREATE FUNCTION wheel_lock_v1(
 ) RETURNS TABLE (
     task_id uuid, start_time bigint, tid tid, status smallint, moved_to bigint, revision integer,
     attempts integer, life smallint, lease_until bigint, stop boolean, biz_type text,
-    is_erased boolean
+    create_time bigint, is_erased boolean
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -50,7 +50,7 @@ BEGIN
             ) AS r
             CROSS JOIN LATERAL (
                 SELECT t.task_id, t.start_time, t.ctid, t.status, t.moved_to, t.revision,
-                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type,
+                    t.attempts, t.life, t.lease_until, t.stop, t.biz_type, t.create_time,
                     coalesce(t.content_type = ''erased'', false)
                 FROM %I AS t
                 WHERE t.slot = r.slot
@@ -86,6 +86,7 @@ CREATE TYPE wheel_change AS (
     tid          tid,
     home_tid     tid,       -- where the row is not at its home
     biz_type     text,
+    create_time  bigint,
     status       smallint,
     revision     integer,
     attempts     integer,
@@ -155,8 +156,8 @@ BEGIN
         ) AS g
         CROSS JOIN LATERAL wheel_lock_v1(p_shard, g.task_ids, g.places) AS l
     ), met AS (
-        SELECT a.*, k.tid, k.biz_type, k.status, k.revision, k.attempts, k.life, k.lease_until,
-            k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
+        SELECT a.*, k.tid, k.biz_type, k.create_time, k.status, k.revision, k.attempts, k.life,
+            k.lease_until, k.stop, k.is_erased, k.moved_to, h.tid AS home_tid,
             coalesce(k.status = 0 AND k.lease_until > p_now, false) AS is_delivering
         FROM asked AS a
         LEFT JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
@@ -208,8 +209,8 @@ BEGIN
         CAST(ROW(
             m.position, m.verb, m.task_id, m.place, m.home, m.to_time, m.due, coalesce(m.sets, 0),
             m.biz_data, m.content_type, m.callback, m.retry, m.max_age, m.traceparent, m.actor,
-            m.tid, m.home_tid, m.biz_type, m.status, m.revision, m.attempts, m.life, m.lease_until,
-            m.is_delivering,
+            m.tid, m.home_tid, m.biz_type, m.create_time, m.status, m.revision, m.attempts,
+            m.life, m.lease_until, m.is_delivering,
             CASE
                 WHEN m.to_time IS NULL OR m.life = 32767 THEN 0
                 WHEN m.verb = 'replay' AND m.status <> 2 THEN 1
@@ -417,6 +418,23 @@ BEGIN
     IF v_move IS NOT NULL THEN
         PERFORM wheel_move_v1(p_shard, v_move, v_now);
     END IF;
+
+    -- A row that stays and was pending counts for nothing; a stop ends nothing yet.
+    INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+    SELECT e.biz_type, e.place / 900000 * 900000, e.create_time / 86400000 * 86400000, e.edges,
+        count(*)
+    FROM (
+        SELECT c.biz_type, c.create_time, c.from_time AS place,
+            CASE c.status WHEN 0 THEN 0 WHEN 2 THEN 8 | 16 ELSE 8 END
+                | CASE c.effect WHEN 'cancel' THEN 128 WHEN 'move' THEN 4 ELSE 0 END AS edges
+        FROM unnest(v_all) AS c
+        WHERE c.effect IN ('cancel', 'stay', 'move')
+        UNION ALL
+        SELECT c.biz_type, c.create_time, c.to_time, 2
+        FROM unnest(v_move) AS c
+    ) AS e
+    WHERE e.edges <> 0
+    GROUP BY 1, 2, 3, 4;
 
     -- Requeue rows: away with those of what ended or went ahead of the hand, and one for each task
     -- whose new moment is closed, or near enough to be published by the caller.

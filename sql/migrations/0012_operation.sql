@@ -127,6 +127,10 @@ DECLARE
     v_places    bigint[];
     v_ids       uuid[];
     v_slot      integer;
+    v_edges     integer[];
+    v_types     text[];
+    v_from      bigint[];
+    v_creates   bigint[];
 BEGIN
     PERFORM wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -168,13 +172,18 @@ BEGIN
             AND k.revision = a.revision
             AND (k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now)
     )
-    SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time)
-    INTO v_ids, v_tids, v_places
+    SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time),
+        array_agg(256 << l.status) FILTER (WHERE l.status <> 4),
+        array_agg(l.biz_type) FILTER (WHERE l.status <> 4),
+        array_agg(l.start_time) FILTER (WHERE l.status <> 4),
+        array_agg(l.create_time) FILTER (WHERE l.status <> 4)
+    INTO v_ids, v_tids, v_places, v_edges, v_types, v_from, v_creates
     FROM gone AS g
     JOIN locked AS l ON l.task_id = g.task_id;
     IF v_ids IS NULL THEN
         RETURN 0;
     END IF;
+    PERFORM wheel_ledger_v1(v_edges, v_types, v_from, v_creates);
 
     FOR v_slot IN
         SELECT DISTINCT CAST((p.place / 1000) % 10000000 AS integer) / 100000 * 100000

@@ -12,6 +12,7 @@ from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, NewHands, ref_to, task_at
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
+from tests.fix_tasks import SETTLE
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
 from wheel_timer.store.claim import claim
@@ -141,9 +142,7 @@ async def test_a_sweep_that_meets_a_settle_about_to_commit_sees_what_it_made_of_
     settler = await sessions.open()
     async with settler.transaction():
         if outcome == "finished":
-            await settler.execute(
-                "UPDATE timer_task SET status = 1, finish_time = 0, expire_at = 0"
-            )
+            await settler.execute(SETTLE, [1, 0, 0, None, [task.task_id]])
         else:
             await settler.execute("UPDATE timer_task SET next_at = %s", [now_ms + 60_000])
             await settler.execute(
