@@ -1,13 +1,14 @@
 -- kind: violation
--- A row is a biz_type and a quarter hour of start_time (`quarter`), or a day of create_time (`day`),
--- of which the ledger says one thing and the wheel another: how many tasks are pending there, how
--- many lie there settled. Or the biz_type's running total differs from the sum of its quarter hours
--- (`total`). There must be none, at any moment: all is counted in one snapshot.
+-- A row is a biz_type and a quarter hour of start_time (`quarter`), or a day of create_time
+-- (`day`), of which the ledger says one thing and the wheel another: how many tasks are pending
+-- there, how many lie there settled. Or the running total of a biz_type differs from the sum of
+-- its quarter hours (`total`; settled means its dead letters there). There must be none, at any
+-- moment: all is counted in one snapshot.
 -- A row is a task that came, went or changed without being counted: an edit by hand, rows lost by
 -- the disk or left behind in a restore, or a defect of wheel-timer. Look for what happened to that
 -- biz_type at that time (timer_change_view, the logs); `lost` and `misplaced` name single tasks.
--- The ledger is for accounts alone: delivery goes on whatever it says, but max_pending counts by it.
--- Reads every row of the wheel once, about a second for each million.
+-- The ledger is for accounts alone: delivery goes on whatever it says, but max_pending counts by
+-- it. This reads every row of the wheel once, about a second for each million.
 WITH wheel AS MATERIALIZED (
     SELECT
         t.biz_type,
