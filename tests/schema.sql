@@ -1823,6 +1823,201 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_repair_lost_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_actor text) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed   bigint;
+    v_repaired uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    WITH pending AS MATERIALIZED (
+        SELECT k.*
+        FROM (
+            SELECT u.task_id, u.start_time
+            FROM unnest(p_task_ids, p_start_times) AS u(task_id, start_time)
+            ORDER BY u.start_time, u.task_id
+        ) AS r
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type, t.lease_until, t.next_at
+            FROM timer_task AS t
+            WHERE t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            FOR SHARE
+        ) AS k
+    ), covered AS (
+        INSERT INTO timer_requeue AS q (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT g.task_id, p_shard, g.start_time,
+            greatest(v_closed + 1, g.lease_until, g.next_at), g.biz_type, 'sweep'
+        FROM pending AS g
+        JOIN timer_pointer AS p ON p.shard = p_shard
+        WHERE g.start_time <= p.sweep_time
+        ORDER BY g.task_id
+        ON CONFLICT (task_id) DO UPDATE
+        SET due_at = excluded.due_at, start_time = excluded.start_time, shard = excluded.shard,
+            reason = excluded.reason
+        WHERE q.due_at <= (SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard)
+        RETURNING q.task_id
+    )
+    SELECT coalesce(array_agg(c.task_id), '{}') INTO v_repaired FROM covered AS c;
+
+    INSERT INTO timer_change (time, actor, action, object, new)
+    SELECT wheel_now_ms(), p_actor, 'audit.repair', CAST(i.task_id AS text),
+        jsonb_build_object('audit', 'lost', 'did', 'given a requeue row')
+    FROM unnest(v_repaired) AS i(task_id);
+    RETURN v_repaired;
+END
+$$;
+
+CREATE FUNCTION public.wheel_repair_misplaced_v1(p_what text, p_task_ids uuid[], p_actor text) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_keep    uuid[];
+    v_dropped uuid[];
+BEGIN
+    IF p_what = 'key' THEN
+        PERFORM FROM timer_key AS k
+        WHERE k.task_id = ANY (p_task_ids) ORDER BY k.task_id FOR UPDATE;
+        SELECT array_agg(f.task_id) INTO v_keep FROM wheel_find_v1(p_task_ids) AS f;
+        WITH dropped AS (
+            DELETE FROM timer_key AS k
+            WHERE k.task_id = ANY (p_task_ids) AND k.task_id <> ALL (coalesce(v_keep, '{}'))
+            RETURNING k.task_id
+        )
+        SELECT array_agg(d.task_id) INTO v_dropped FROM dropped AS d;
+    ELSIF p_what = 'dead' THEN
+        PERFORM FROM timer_dead AS d
+        WHERE d.task_id = ANY (p_task_ids) ORDER BY d.task_id FOR UPDATE;
+        SELECT array_agg(f.task_id) INTO v_keep
+        FROM wheel_find_v1(p_task_ids) AS f
+        WHERE f.status = 2;
+        WITH dropped AS (
+            DELETE FROM timer_dead AS d
+            WHERE d.task_id = ANY (p_task_ids) AND d.task_id <> ALL (coalesce(v_keep, '{}'))
+            RETURNING d.task_id
+        )
+        SELECT array_agg(d.task_id) INTO v_dropped FROM dropped AS d;
+    ELSE
+        ASSERT p_what = 'address', p_what;
+        PERFORM FROM unnest(p_task_ids) AS i(task_id)
+        CROSS JOIN LATERAL (
+            SELECT
+            FROM timer_task AS h
+            WHERE h.slot = CAST(wheel_home_v1(i.task_id) / 1000 % 10000000 AS integer)
+                AND h.shard = wheel_home_shard_v1(i.task_id)
+                AND h.start_time = wheel_home_v1(i.task_id)
+                AND h.task_id = i.task_id
+                AND h.status = 4
+            FOR UPDATE
+        ) AS l;
+        SELECT array_agg(f.task_id) INTO v_keep FROM wheel_find_v1(p_task_ids) AS f;
+        WITH dropped AS (
+            DELETE FROM timer_task AS h
+            USING unnest(p_task_ids) AS i(task_id)
+            WHERE h.slot = CAST(wheel_home_v1(i.task_id) / 1000 % 10000000 AS integer)
+                AND h.shard = wheel_home_shard_v1(i.task_id)
+                AND h.start_time = wheel_home_v1(i.task_id)
+                AND h.task_id = i.task_id
+                AND h.status = 4
+                AND h.task_id <> ALL (coalesce(v_keep, '{}'))
+            RETURNING h.task_id
+        )
+        SELECT array_agg(d.task_id) INTO v_dropped FROM dropped AS d;
+    END IF;
+
+    INSERT INTO timer_change (time, actor, action, object, new)
+    SELECT wheel_now_ms(), p_actor, 'audit.repair', CAST(i.task_id AS text),
+        jsonb_build_object('audit', 'misplaced', 'did', 'dropped its ' || p_what)
+    FROM unnest(v_dropped) AS i(task_id);
+    RETURN coalesce(v_dropped, '{}');
+END
+$$;
+
+CREATE FUNCTION public.wheel_repair_orphans_v1(p_shard smallint, p_task_ids uuid[], p_actor text) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed   bigint;
+    v_locked   uuid[];
+    v_present  uuid[];
+    v_repaired uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    SELECT coalesce(array_agg(l.task_id), '{}') INTO v_locked
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.task_id = ANY (p_task_ids) AND q.shard = p_shard
+        ORDER BY q.task_id
+        FOR UPDATE
+    ) AS l;
+    -- Of a task that stands elsewhere the row is of no use either: `lost` sees to that task.
+    SELECT coalesce(array_agg(q.task_id), '{}') INTO v_present
+    FROM timer_requeue AS q
+    CROSS JOIN LATERAL (
+        SELECT
+        FROM timer_task AS t
+        WHERE t.slot = CAST((q.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time = q.start_time
+            AND t.task_id = q.task_id
+            AND t.status <> 4
+        LIMIT 1
+    ) AS k
+    WHERE q.task_id = ANY (v_locked);
+
+    WITH dropped AS (
+        DELETE FROM timer_requeue AS q
+        WHERE q.task_id = ANY (v_locked) AND q.task_id <> ALL (v_present)
+        RETURNING q.task_id
+    ), passed AS (
+        UPDATE timer_requeue AS q
+        SET due_at = v_closed + 1
+        WHERE q.task_id = ANY (v_present)
+            AND q.due_at <= (
+                SELECT p."current_time" FROM timer_pointer AS p WHERE p.shard = p_shard
+            )
+        RETURNING q.task_id
+    ), repaired AS (
+        SELECT d.task_id, 'dropped' AS did FROM dropped AS d
+        UNION ALL
+        SELECT a.task_id, 'put ahead of the due hand' FROM passed AS a
+    ), recorded AS (
+        INSERT INTO timer_change (time, actor, action, object, new)
+        SELECT wheel_now_ms(), p_actor, 'audit.repair', CAST(r.task_id AS text),
+            jsonb_build_object('audit', 'orphaned_requeue', 'did', r.did)
+        FROM repaired AS r
+    )
+    SELECT coalesce(array_agg(r.task_id), '{}') INTO v_repaired FROM repaired AS r;
+    RETURN v_repaired;
+END
+$$;
+
 CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'

@@ -136,6 +136,12 @@ _BREAKER_OPEN: Final = _gauge(
     ["biz_type"],
     multiprocess_mode="livesum",
 )
+_AUDIT_VIOLATIONS: Final = _gauge(
+    "audit_violations",
+    "Rows that the last GET /v1/audits found and that must not be; 1,000 is the most it shows.",
+    ["audit"],
+    multiprocess_mode="livemostrecent",
+)
 _CLOCK_OFFSET: Final = _gauge(
     "clock_offset_seconds",
     "The database's clock less this machine's.",
@@ -249,6 +255,10 @@ def lane_state(biz_type: str, calls: int, depth: int, is_broken: bool) -> None:
 def lane_held(biz_type: str, reason: str, held_s: float) -> None:
     """reason: paused, breaker_open, rate_limited, concurrency."""
     _LANE_HELD.labels(_biz_labels.label(biz_type), reason).inc(held_s)
+
+
+def audit_violations(audit: str, rows: int) -> None:
+    _AUDIT_VIOLATIONS.labels(audit).set(rows)
 
 
 def clock_offset(offset_s: float) -> None:

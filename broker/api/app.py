@@ -25,6 +25,7 @@ from starlette.websockets import WebSocketClose
 
 from broker.api import (
     apply,
+    audits,
     batch,
     biz,
     bizverbs,
@@ -72,6 +73,7 @@ OPERATIONS: Final[tuple[Operation, ...]] = (
     *purging.OPERATIONS,
     *stats.OPERATIONS,
     *wheel.OPERATIONS,
+    *audits.OPERATIONS,
     *limits.OPERATIONS,
     *brake.OPERATIONS,
     *keys.OPERATIONS,

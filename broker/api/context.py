@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from broker.admission import Admission
 from broker.api.body import Bodies
+from broker.auditor import Auditor
 from broker.changer import Changer
 from broker.guard import Guard
 from broker.keys import Keys
@@ -38,9 +39,11 @@ class Context:
     prober: Prober = field(init=False)
     guard: Guard = field(init=False)
     admission: Admission = field(init=False)
+    auditor: Auditor = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.settings.max_request))
         object.__setattr__(self, "prober", Prober(self.settings, self.clock))
         object.__setattr__(self, "guard", Guard.of(self.settings))
         object.__setattr__(self, "admission", Admission(self.event_center))
+        object.__setattr__(self, "auditor", Auditor(self.db))

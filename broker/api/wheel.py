@@ -1,16 +1,16 @@
-"""GET of what operators look at: the wheel and the audits."""
+"""GET of what operators look at: the hands of the wheel, and its lanes."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from typing import Annotated, Any, Final, Literal
+from typing import Final, Literal
 
-from msgspec import Meta, Struct
+from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import Actor, actor_of
+from broker.api.actor import actor_of
 from broker.api.brake import BrakeOut, brake_out
 from broker.api.context import Context
 from broker.api.operation import Answer, Operation, json_answer
@@ -19,11 +19,8 @@ from broker.api.view import Time
 from wheel_timer.biz import BizType
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import Depth
-from wheel_timer.store.audit import Audit, run_audits
 from wheel_timer.store.wheel import Shard, shards
 from wheel_timer.waits import LaneWait
-
-AUDIT_ROWS_MAX: Final = 1000
 
 log = logging.getLogger(__name__)
 
@@ -71,26 +68,6 @@ class WheelOut(Struct):
     lanes: list[LaneOut]
 
 
-class AuditOut(Struct):
-    """
-    One audit. A violation's rows are wrong, each of them; a report's rows are figures. holds:
-    false where a violation has rows.
-    """
-
-    name: str
-    kind: Literal["violation", "report"]
-    holds: bool
-    columns: list[str]
-    rows: Annotated[list[list[Any]], Meta(description=f"the first {AUDIT_ROWS_MAX}")]
-
-
-class AuditsOut(Struct):
-    """holds: whether every audit does."""
-
-    holds: bool
-    items: list[AuditOut]
-
-
 async def get_wheel(context: Context, request: Request) -> Response:
     """The hands, the lanes and the brake."""
     await context.registry.refresh()
@@ -108,28 +85,6 @@ async def get_wheel(context: Context, request: Request) -> Response:
     lanes = [_lane_out(biz, depths.get(biz.biz_type), waits) for biz in known]
     brake = brake_out(context.registry.brake)
     return json_answer(WheelOut(format_time(now_ms), brake, [_shard_out(s) for s in found], lanes))
-
-
-async def get_audits(context: Context, request: Request) -> Response:
-    """Run every audit now, on the database."""
-    actor = actor_of(request)
-    items = []
-    for audit in await run_audits(context.db):
-        rows = _seen(audit, actor)
-        holds = audit.kind != "violation" or not rows
-        shown = [list(row) for row in rows[:AUDIT_ROWS_MAX]]
-        items.append(AuditOut(audit.name, audit.kind, holds, list(audit.columns), shown))
-    return json_answer(AuditsOut(all(item.holds for item in items), items))
-
-
-def _seen(audit: Audit, actor: Actor) -> list[tuple[Any, ...]]:
-    """An audit's rows; for a narrowed key those of its biz_types, where they tell theirs."""
-    if not actor.is_narrowed:
-        return audit.rows
-    if "biz_type" not in audit.columns:
-        return []
-    place = audit.columns.index("biz_type")
-    return [row for row in audit.rows if row[place] is not None and actor.sees(row[place])]
 
 
 def _lane_out(biz: BizType, counted: Depth | None, waits: Mapping[str, LaneWait] | None) -> LaneOut:
@@ -173,18 +128,6 @@ OPERATIONS: Final = (
         scope="read",
         summary="The wheel: its hands and its lanes",
         answers={200: Answer(text="The wheel", body=WheelOut)},
-        problems=("overloaded",),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/audits",
-        handler=get_audits,
-        name="getAudits",
-        scope="read",
-        summary="Run the audits",
-        text="They read the database in bounded time and change nothing. A key that is narrowed to "
-        "some biz_types gets the rows that are theirs.",
-        answers={200: Answer(text="What they found", body=AuditsOut)},
         problems=("overloaded",),
     ),
 )

@@ -2,9 +2,7 @@
 -- A row is a pending task that nothing will ever look at again: it lies behind the sweep hand and
 -- has no requeue row ahead of the due hand. There must be none, at any moment: this is the
 -- invariant of docs/design.md. A row is a defect of wheel-timer; please report it with the row and
--- the log of that minute. To have the task called, insert its requeue row by hand:
---   INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
---   SELECT ..., greatest(wheel_now_ms(), wheel_closed_to_v1(shard)) + 2000, ..., 'sweep'
+-- the log of that minute. To have the task called: wheel-timer audit --repair
 SELECT
     t.task_id,
     t.biz_type,

@@ -32,6 +32,7 @@ def touched() -> None:
     metrics.swept("unpublished", 1)
     metrics.lane_state("orders", 3, 2, True)
     metrics.lane_held("orders", "paused", 1.0)
+    metrics.audit_violations("lost", 0)
     metrics.clock_offset(0.01)
     metrics.database_up(True)
     metrics.event_center_up(True)
@@ -42,7 +43,7 @@ def touched() -> None:
 @pytest.mark.usefixtures("touched")
 def test_every_metric_is_exposed_under_our_prefix_with_its_meaning() -> None:
     families = _families()
-    assert len(families) == 22
+    assert len(families) == 23
     for name, family in families.items():
         assert name.startswith("wheel_timer_")
         assert family.documentation.endswith(".")

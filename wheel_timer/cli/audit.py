@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import typer
 from rich.console import Group, RenderableType
@@ -12,16 +12,25 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from wheel_timer.cli.auditing import Audited, from_answer, from_database
+from wheel_timer.cli.auditing import Audited, from_answer, from_database, repair_database
 from wheel_timer.cli.exits import DONE, NO
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect, load_settings
 from wheel_timer.cli.output import err, out, print_ndjson
+from wheel_timer.cli.roles import database_url
 
 ROWS_SHOWN: Final = 10
+ANSWER_S: Final = 900.0  # ten million rows are some two minutes of work
 
 
 def audit(
-    url: Url = None, key_file: KeyFile = None, config: Config = None, as_json: AsJson = False
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="First put right what is safe to, and say what was done."),
+    ] = False,
+    url: Url = None,
+    key_file: KeyFile = None,
+    config: Config = None,
+    as_json: AsJson = False,
 ) -> None:
     """
     Check that every accepted timer is where it must be.
@@ -31,9 +40,14 @@ def audit(
     server is asked to. The files, with what a row means and what to do, are sql/audit/*.sql.
     Exits 1 on a violation.
 
+    --repair gives a lost task its cover again and drops what leads nowhere; nothing is called or
+    given up by it, and it is recorded in timer_change. It needs DATABASE_URL.
+
     [bold]Examples[/]
 
     $ wheel-timer audit
+
+    $ wheel-timer audit --repair
 
     $ wheel-timer audit --json | jq 'select(.holds | not)'
     """
@@ -41,14 +55,22 @@ def audit(
     with err.status("auditing") as status:
         if as_json or not err.is_terminal:
             status.stop()
-        if settings.database_url and url is None:
+        if repair:
+            database_url(settings)
+            repaired = asyncio.run(repair_database(settings))
+        else:
+            repaired = []
+        if repair or (settings.database_url and url is None):
             audits = asyncio.run(from_database(settings))
         else:
             with connect(url, key_file, config) as server:
-                audits = from_answer(server.get("/v1/audits"))
+                audits = from_answer(server.get("/v1/audits", ANSWER_S))
     if as_json:
+        print_ndjson({"repaired": one._asdict()} for one in repaired)
         print_ndjson(one._asdict() for one in audits)
     else:
+        for one in repaired:
+            out.print(Text.assemble((f"{one.audit:<20}", "bold"), f"{one.task_id}  {one.did}"))
         out.print(_view(audits))
     raise typer.Exit(DONE if all(one.holds for one in audits) else NO)
 

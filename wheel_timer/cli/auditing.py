@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from wheel_timer.settings import Settings
+
+if TYPE_CHECKING:
+    from wheel_timer.database import Database
+    from wheel_timer.store.repair import Repaired
+
+LOCAL: Final = "local"  # who changes something at the database itself, in timer_change
 
 
 class Audited(NamedTuple):
@@ -33,18 +41,19 @@ def from_answer(answer: dict[str, Any]) -> list[Audited]:
     ]
 
 
+async def repair_database(settings: Settings) -> list[Repaired]:
+    """Put right what can be. Raises DatabaseUnavailable, SchemaMismatch."""
+    from wheel_timer.store.repair import repair
+
+    async with _opened(settings) as db:
+        return await repair(db, actor=LOCAL)
+
+
 async def from_database(settings: Settings) -> list[Audited]:
     """Run them now. Raises DatabaseUnavailable, SchemaMismatch."""
-    from wheel_timer.database import Database
     from wheel_timer.store.audit import run_audits
 
-    db = Database(
-        settings.database_url,
-        schema=settings.database_schema,
-        pool_size=1,
-        name="wheel-timer audit",
-    )
-    try:
+    async with _opened(settings) as db:
         return [
             Audited(
                 audit.name,
@@ -55,5 +64,19 @@ async def from_database(settings: Settings) -> list[Audited]:
             )
             for audit in await run_audits(db)
         ]
+
+
+@asynccontextmanager
+async def _opened(settings: Settings) -> AsyncIterator[Database]:
+    from wheel_timer.database import Database
+
+    db = Database(
+        settings.database_url,
+        schema=settings.database_schema,
+        pool_size=1,
+        name="wheel-timer audit",
+    )
+    try:
+        yield db
     finally:
         await db.close()

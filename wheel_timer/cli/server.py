@@ -32,9 +32,9 @@ class Server:
         headers = {"authorization": f"Bearer {key}"} if key else {}
         self._http = httpx.Client(headers=headers)
 
-    def get(self, path: str, **query: str | int) -> Any:
-        """GET the path below the URL; 404 is a Failure of exit code 1."""
-        return self._ask("GET", path, params=query or None)
+    def get(self, path: str, total_s: float = TOTAL_S, /, **query: str | int) -> Any:
+        """GET the path below the URL, waiting up to total_s; 404 is a Failure of exit code 1."""
+        return self._ask("GET", path, params=query or None, total_s=total_s)
 
     def post(self, path: str, body: object, *, total_s: float = TOTAL_S) -> Any:
         """POST body as JSON, and wait up to total_s."""

@@ -7,9 +7,11 @@ The first line of each says what its rows are: `-- kind: violation` (no row is g
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from wheel_timer.database import Database
+from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.queries import sql_directory
 
 TIMEOUT_S: Final = 300.0
@@ -26,10 +28,19 @@ class Audit(NamedTuple):
     rows: list[tuple[Any, ...]]
 
 
-async def run_audits(db: Database) -> list[Audit]:
-    """Run every audit, violations first. Raises DatabaseUnavailable; reads only."""
+async def run_audits(db: Database, *, only: Sequence[str] | None = None) -> list[Audit]:
+    """
+    Run every audit, or `only` these, violations first. Reads only.
+
+    Raises DatabaseUnavailable, also on a replica: there the order in which commits become visible
+    is another, and an audit could tell of what never was.
+    """
+    if await db.fetch_one("is_replica") == (True,):
+        raise DatabaseUnavailable("audits want the primary, and this server is a replica of it")
     audits: list[Audit] = []
     for path in sorted((sql_directory() / "audit").glob("*.sql")):
+        if only is not None and path.stem not in only:
+            continue
         text = path.read_text(encoding="utf-8")
         kind: Kind = "violation" if text.startswith("-- kind: violation\n") else "report"
         columns, rows = await db.read(text, timeout_s=TIMEOUT_S)

@@ -1,0 +1,172 @@
+"""The audits: each finds what was broken by hand and nothing else; what is safe is put right."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import LiteralString
+
+import psycopg
+
+from tests.fix_audits import AuditsHold
+from tests.fix_hands import task_at
+from tests.fix_tasks import submit_all
+from wheel_timer.database import Database, Rows
+from wheel_timer.embedded import EmbeddedPostgres
+from wheel_timer.queries import sql_directory
+from wheel_timer.store.audit import run_audits
+from wheel_timer.store.repair import repair
+from wheel_timer.task import NewTask
+from wheel_timer.wheel import slot_of
+
+SAFE = {"lost", "orphaned_requeue", "misplaced"}
+
+# What a task is broken by: statements about %(id)s, whose home is at %(home)s.
+NET: LiteralString = """
+INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+VALUES (%(id)s, 0, %(home)s, %(home)s + 3600000, 'orders', 'near');"""
+BEHIND = """
+UPDATE timer_pointer SET "current_time" = %(home)s + 20000, sweep_time = %(home)s + 10000,
+    reap_time = %(home)s;
+SELECT setval('timer_closed_to_0', %(home)s + 30000)"""
+UNCOVERED = BEHIND + "; DELETE FROM timer_requeue WHERE task_id = %(id)s"
+PASSED = BEHIND + "; UPDATE timer_requeue SET due_at = %(home)s + 20000 WHERE task_id = %(id)s"
+GONE = """
+DELETE FROM timer_task WHERE task_id = %(id)s; DELETE FROM timer_key WHERE task_id = %(id)s"""
+KEYLESS = """
+DELETE FROM timer_task WHERE task_id = %(id)s; DELETE FROM timer_requeue WHERE task_id = %(id)s"""
+DEAD = """
+INSERT INTO timer_dead (task_id, finish_time, biz_type) VALUES (%(id)s, %(home)s, 'orders')"""
+FORWARD = (
+    KEYLESS
+    + """;
+DELETE FROM timer_key WHERE task_id = %(id)s;
+INSERT INTO timer_task (slot, shard, start_time, task_id, create_time, biz_type, status, moved_to)
+VALUES (%(slot)s, 0, %(home)s, %(id)s, %(home)s, 'orders', 4, %(home)s + 5000)"""
+)
+ASTRAY = """
+DELETE FROM timer_requeue WHERE task_id = %(id)s;
+UPDATE timer_task SET start_time = %(home)s + 3600000, slot = (%(home)s / 1000 + 3600) %% 10000000
+WHERE task_id = %(id)s"""
+COPY = """
+INSERT INTO timer_task (slot, shard, start_time, task_id, create_time, biz_type)
+VALUES (
+    (%(home)s / 1000 + {s}) %% 10000000, 0, %(home)s + {s} * 1000, %(id)s, %(home)s, 'orders'
+)"""
+TWICE: LiteralString = COPY.replace("{s}", "3600")
+THRICE: LiteralString = (
+    TWICE
+    + ";"
+    + COPY.replace("{s}", "7200")
+    + """;
+UPDATE timer_task SET status = 4, moved_to = %(home)s + 3600000
+WHERE task_id = %(id)s AND start_time = %(home)s;
+DELETE FROM timer_requeue WHERE task_id = %(id)s"""
+)
+STOLEN = """
+UPDATE timer_key SET task_id = gen_random_uuid() WHERE task_id = %(id)s"""
+SIDE_BY_SIDE = """
+INSERT INTO timer_attempt (task_id, attempt, life, outcome, started_time, duration_ms)
+VALUES (%(id)s, 1, 1, 'retry', %(home)s + 1000, 5000),
+    (%(id)s, 2, 1, 'lost', NULL, NULL),
+    (%(id)s, 3, 1, 'retry', %(home)s + 3000, 5000)"""
+EARLY = "UPDATE timer_task SET started = %(home)s - 1 WHERE task_id = %(id)s"
+
+
+async def broken_by(db: Database, url: str, *breaks: LiteralString) -> list[NewTask]:
+    """For each of these a task that has a biz_id and a requeue row, after its statements."""
+    far = [task_at(1_900_000_000_000 + 60_000 * n, biz_id=f"order-{n}") for n in range(len(breaks))]
+    tasks = await submit_all(db, far)
+    with psycopg.connect(url, autocommit=True) as connection:
+        for task, statements in zip(tasks, breaks, strict=True):
+            home_ms = task.start_time_ms
+            given = {"id": task.task_id, "home": home_ms, "slot": slot_of(home_ms)}
+            for statement in (NET + statements).split(";"):
+                connection.execute(statement.encode(), given)
+    return tasks
+
+
+async def violations(db: Database) -> dict[str, Rows]:
+    return {
+        audit.name: audit.rows
+        for audit in await run_audits(db)
+        if audit.kind == "violation" and audit.rows
+    }
+
+
+async def test_what_is_safe_to_put_right_is_put_right_and_recorded(
+    db: Database, database_url: str, audits_hold: AuditsHold
+) -> None:
+    did = {
+        UNCOVERED: "given a requeue row",
+        PASSED: "given a requeue row",
+        GONE: "dropped: it led to no task",
+        KEYLESS: "dropped: its biz_id led to no task",
+        DEAD: "dropped: a dead letter of a task that is not failed",
+        FORWARD: "dropped: a forwarding row to where no task is",
+    }
+    # The hands are put beyond all of them by the last.
+    tasks = await broken_by(db, database_url, *did, UNCOVERED)
+    assert set(await violations(db)) == SAFE
+    done = await repair(db, actor="local")
+    put_right = {(one.task_id, one.did) for one in done}
+    assert {(t.task_id, what) for t, what in zip(tasks, did.values(), strict=False)} <= put_right
+    await audits_hold()
+    _, rows = await db.read(
+        "SELECT actor, action, object, new ->> 'audit' FROM timer_change", timeout_s=5
+    )
+    recorded = {("local", "audit.repair", str(one.task_id), one.audit) for one in done}
+    assert set(rows) == recorded
+    # Nothing is left to do, and nothing is done twice.
+    assert await repair(db, actor="local") == []
+
+
+async def test_what_is_for_a_person_is_found_and_left_as_it_is(
+    db: Database, database_url: str
+) -> None:
+    by = {
+        TWICE: {"duplicated", "misplaced"},
+        THRICE: {"duplicated", "misplaced"},
+        STOLEN: {"duplicated", "misplaced"},
+        SIDE_BY_SIDE: {"duplicated"},
+        ASTRAY: {"misplaced"},
+        EARLY: {"early"},
+    }
+    tasks = await broken_by(db, database_url, *by)
+    before = await violations(db)
+    for task, audits in zip(tasks, by.values(), strict=True):
+        words = (str(task.task_id), f"order-{tasks.index(task)}")
+        assert {name for name, rows in before.items() if any(w in str(rows) for w in words)} == (
+            audits
+        )
+    # Of the biz_id that leads to another task the key is dropped: that one does not exist.
+    assert [one.audit for one in await repair(db, actor="local")] == ["misplaced"]
+    after = await violations(db)
+    assert set(after) == set(before)
+
+
+async def test_a_task_that_has_come_right_meanwhile_is_left_alone(
+    db: Database, database_url: str
+) -> None:
+    """The functions judge again under the lock: what they are told may be old."""
+    (task,) = await broken_by(db, database_url, BEHIND)
+    place = {"shard": 0, "task_ids": [task.task_id], "actor": "local"}
+    lost = place | {"start_times": [task.start_time_ms]}
+    assert await db.fetch_one("repair_lost", lost) == ([],)
+    assert await db.fetch_one("repair_orphans", place) == ([],)
+    for what in ("key", "dead", "address"):
+        params = {"what": what, "task_ids": [task.task_id], "actor": "local"}
+        assert await db.fetch_one("repair_misplaced", params) == ([],)
+    assert await violations(db) == {}
+
+
+def test_psql_runs_every_audit_as_it_is(
+    database_url: str, postgres_server: EmbeddedPostgres
+) -> None:
+    files = sorted((sql_directory() / "audit").glob("*.sql"))
+    assert {path.stem for path in files} >= SAFE | {"early", "overdue", "duplicated"}
+    psql = [str(postgres_server.program("psql")), "-X", "-v", "ON_ERROR_STOP=1", "-At"]
+    named = [argument for path in files for argument in ("-f", str(path))]
+    done = subprocess.run(
+        [*psql, "-d", database_url, *named], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
