@@ -191,14 +191,18 @@ class Settler:
 def _batch(waiting: deque[tuple[Result, Ref]]) -> tuple[list[Result], list[Ref]]:
     """
     The next rows to write, one a task: a success wins over any other result, of two others the
-    later attempt's; the ones passed over are answered by it.
+    later attempt's; the ones passed over are answered by it. A result of another revision waits
+    for the next batch: it answers for another call.
     """
     results: dict[object, Result] = {}
     refs: list[Ref] = []
     while waiting and len(results) < BATCH_ROWS_MAX:
-        result, ref = waiting.popleft()
-        refs.append(ref)
+        result, ref = waiting[0]
         other = results.get(result.task_id)
+        if other is not None and other.revision != result.revision:
+            break
+        waiting.popleft()
+        refs.append(ref)
         if other is None or _wins(result, other):
             results[result.task_id] = result
     return list(results.values()), refs
@@ -207,7 +211,7 @@ def _batch(waiting: deque[tuple[Result, Ref]]) -> tuple[list[Result], list[Ref]]
 def _wins(result: Result, other: Result) -> bool:
     if (result.outcome == "finished") != (other.outcome == "finished"):
         return result.outcome == "finished"
-    return (result.revision, result.attempt) > (other.revision, other.attempt)
+    return result.attempt > other.attempt
 
 
 def _without_texts(result: Result) -> Result:

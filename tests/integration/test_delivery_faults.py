@@ -8,7 +8,6 @@ from uuid import UUID
 import pytest
 from redis.asyncio import Redis
 
-from broker.settler import TEXT_REFUSED, Settler
 from tests.fix_delivery import BIZ_TYPE, CLUSTER, Delivery, Reached
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_proxy import PostgresProxy, RedisProxy
@@ -17,7 +16,7 @@ from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.claim import claim
 from wheel_timer.streams import GROUP
-from wheel_timer.task import Ref, Result
+from wheel_timer.task import Ref
 
 Another = Callable[..., Awaitable[Delivery]]
 
@@ -183,40 +182,6 @@ async def test_a_claim_whose_reply_was_lost_comes_back_when_its_lease_ends(
     assert [call.attempt for call in endpoint.received] == [2]
     (attempt,) = await delivery.attempts(task_id)
     assert attempt.outcome == "lost"
-
-
-async def test_a_value_that_is_refused_spoils_no_other_result(
-    resting_delivery: Delivery,
-) -> None:
-    delivery = resting_delivery
-    await delivery.submit(7)
-    settled: list[Ref] = []
-    refs = await delivery.event_center.read([BIZ_TYPE], 100, 100)
-    claimed = await claim(delivery.db, refs, [10_000] * 7)
-    settler = Settler(
-        db=delivery.db,
-        event_center=delivery.event_center,
-        lookahead_ms=1_000,
-        acknowledged=settled.extend,
-        reread=lambda: None,
-    )
-    for number, one in enumerate(claimed.claims):
-        result = Result(
-            one.task_id,
-            one.start_time_ms,
-            one.biz_type,
-            one.attempt,
-            one.revision,
-            "retry",
-            error="a NUL \x00" if number == 3 else "plain",
-            started_ms=one.start_time_ms,
-            delay_ms=60_000,
-        )
-        settler.add(result, refs[number])
-    await settler.drain()
-    errors = await delivery.rows("SELECT last_error FROM timer_task ORDER BY last_error")
-    assert errors == [*[("plain",)] * 6, (TEXT_REFUSED,)]
-    assert len(settled) == 7
 
 
 # -- Redis ----------------------------------------------------------------------------------------
