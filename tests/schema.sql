@@ -2309,7 +2309,8 @@ BEGIN
     SELECT coalesce(array_agg(k.task_id), '{}'),
         coalesce(array_agg(k.task_id) FILTER (WHERE k.stop), '{}'),
         array_agg(r.start_time), array_agg(k.biz_type), array_agg(k.create_time),
-        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome), array_agg(greatest(v_now + r.delay, r.start_time)),
+        array_agg(k.tid), array_agg(k.stop), array_agg(r.outcome),
+        array_agg(greatest(v_now + r.delay, r.start_time)),
         array_agg(r.retention), array_agg(r.http_status), array_agg(r.error),
         array_agg(r.started), array_agg(r.duration), array_agg(r.published)
     INTO v_settled, v_stopped, v_places, v_biz_types, v_creates, v_tids, v_stops, v_outcomes,

@@ -210,7 +210,7 @@ class BizTypeIn(Policy, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
 
     biz_type: str | UnsetType = UNSET
-    version: int | UnsetType = UNSET
+    version: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
     callback_headers: dict[str, str | Mark | None] = {}
     secret: str | Mark | UnsetType | None = UNSET
     retry: RetryIn = RetryIn()

@@ -207,6 +207,7 @@ OPERATIONS: Final = (
         "the current secret again changes nothing, but a shorter grace counts.",
         headers=IF_MATCH,
         takes={JSON: RotateIn},
+        needs_body=False,
         answers={
             200: Answer(text="It signs from now on", body=RotateOut, headers=ETAGS),
         },

@@ -9,7 +9,7 @@ from starlette.requests import Request
 
 from broker.api.context import Context
 from broker.api.problems import invalid
-from wheel_timer.errors import StaleVersion
+from wheel_timer.errors import FieldError, InvalidTask, StaleVersion
 from wheel_timer.store.biz import load
 
 IF_MATCH: Final = {"If-Match": "the ETag that was seen; 412 where it is no longer the newest"}
@@ -24,13 +24,13 @@ async def expected_version(
     The version that the change of the biz_type `name` is for; 0: there must be none; None: any.
 
     said: the version in the body, where there is one. Raises StaleVersion where the conditions
-    contradict each other, Refused for one that is not understood.
+    contradict each other, Refused or InvalidTask for one that is not understood.
     """
     if_match = request.headers.get("if-match")
     if_none_match = request.headers.get("if-none-match")
     version = said if isinstance(said, int) and not isinstance(said, bool) else None
     if version is not None and version < 1:
-        raise StaleVersion(f"there is no version {version}")
+        raise InvalidTask([FieldError("a version is 1 or more", "#/version")])
     if if_none_match is not None:
         if if_none_match.strip() != "*":
             raise invalid("If-None-Match: only * is known here, for a create")

@@ -275,6 +275,7 @@ OPERATIONS: Final = (
         text="The id stays; the secret before holds on for `overlap` seconds (a day), so that its "
         "users can change over. Only the last secret before the present one does.",
         takes={JSON: RotateIn},
+        needs_body=False,
         answers={200: Answer(text="The key with its new secret", body=KeyMade)},
         problems=("not-found", "invalid-request", "too-large", "overloaded"),
     ),

@@ -129,7 +129,7 @@ def _operation(operation: Described, by_type: dict[Any, Any]) -> dict[str, Any]:
         described["parameters"] = parameters
     if operation.takes:
         described["requestBody"] = {
-            "required": True,
+            "required": operation.needs_body,
             "content": {
                 media_type: {"schema": by_type[body]}
                 for media_type, body in operation.takes.items()

@@ -41,8 +41,8 @@ class Described:
 
     scope: what a key needs for it, one of several where there are some; None: open to everyone.
     query: name -> (JSON schema, what it means). headers: request headers that mean something.
-    takes: media type -> type of the body. problems: names of problems.KINDS that it can be answered
-    with, beside those that every operation of /v1 can.
+    takes: media type -> type of the body; needs_body: false where none is as good. problems: names
+    of problems.KINDS that it can be answered with, beside those that every operation of /v1 can.
     """
 
     method: str
@@ -54,6 +54,7 @@ class Described:
     query: Mapping[str, tuple[Mapping[str, Any], str]] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
     takes: Mapping[str, Any] = field(default_factory=dict)
+    needs_body: bool = True
     answers: Mapping[int, Answer]
     problems: tuple[str, ...] = ()
 

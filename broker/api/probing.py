@@ -186,6 +186,7 @@ OPERATIONS: Final = (
         "wheel-timer-test: true; it is stored nowhere and not tried again. Made although the "
         "biz_type is paused or the brake is on. It takes 30 s at most.",
         takes={JSON: ProbeIn},
+        needs_body=False,
         answers={200: Answer(text="What came of it, good or bad", body=ProbeOut)},
         problems=("not-found", "too-large", "overloaded"),
     ),
