@@ -1,7 +1,7 @@
 """
 The composition of a daemon: which shards it stands by for, and the hands of those it leads.
 
-    for each shard:  stand by (poll) -> lead: keep the lease, turn the due and the sweep hand -> ...
+    for each shard:  stand by (poll) -> lead: keep the lease, turn its hands -> ...
 
 Shards are shared out evenly among the daemons alive: each takes its share at once; what nobody else
 has taken for UNWANTED_S it takes as well; and it gives up one that is over its share.
@@ -19,6 +19,7 @@ from daemon.due import DueHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
 from daemon.operations import OPERATIONS_SHARD, Operator
+from daemon.reap import REAP_SHARD, ReapHand
 from daemon.sweep import SweepHand
 from wheel_timer import metrics
 from wheel_timer.clock import PULSE_IDLE_S, Clock
@@ -169,6 +170,15 @@ class Daemon:
         duties = [leader.keep(), turn(due, leader), turn(sweep, leader)]
         if leader.shard == OPERATIONS_SHARD:
             duties.append(turn(operator, leader))
+        if leader.shard == REAP_SHARD:
+            reap = ReapHand(
+                db=self._db,
+                clock=self._clock,
+                leader=leader,
+                shards=settings.shards,
+                retention_s=settings.retention,
+            )
+            duties.append(turn(reap, leader))
         await asyncio.gather(*duties)
         # It may have ended without a word, by the clock alone: this process was frozen.
         leader.step_down("its lease was not renewed in time")

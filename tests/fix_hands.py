@@ -12,6 +12,7 @@ import pytest_asyncio
 
 from daemon.due import DueHand
 from daemon.leader import Leader
+from daemon.reap import ReapHand
 from daemon.sweep import SweepHand
 from wheel_timer import signal
 from wheel_timer.clock import Clock
@@ -26,6 +27,7 @@ BIZ_TYPE: Final = "orders"
 CLUSTER: Final = UUID(int=7)
 LOOKAHEAD_MS: Final = 1000
 VISIBILITY_S: Final = 60.0
+RETENTION_S: Final = 400 * 86_400.0
 
 
 class Gate:
@@ -89,8 +91,8 @@ class GatedDatabase(Database):
 
 class Hands:
     """
-    One daemon of shard 0. `lead` makes it the leader; `serve` and `sweep_to` are steps of its
-    hands, which never turn by themselves.
+    One daemon of shard 0. `lead` makes it the leader; `serve`, `sweep_to` and `reap_all` are
+    steps of its hands, which never turn by themselves.
     """
 
     def __init__(
@@ -107,6 +109,7 @@ class Hands:
         self._visibility_s = visibility_s
         self.due: DueHand
         self.sweep: SweepHand
+        self.reap: ReapHand
 
     async def poll(self) -> Term | None:
         """One look at the shard, as a standby's; its hands exist once it leads."""
@@ -131,6 +134,13 @@ class Hands:
                 visibility_ms=round(self._visibility_s * 1000),
                 moved=self.sweep.follow,
             )
+            self.reap = ReapHand(
+                db=self.db,
+                clock=self.clock,
+                leader=self.leader,
+                shards=1,
+                retention_s=RETENTION_S,
+            )
         return term
 
     async def lead(self) -> Term:
@@ -143,6 +153,11 @@ class Hands:
         """Close a look-ahead ahead and publish what that has closed."""
         await self.clock.measure()
         await self.due.serve()
+
+    async def reap_all(self) -> int:
+        """One round of the reap hand; the rows that it has deleted."""
+        await self.clock.measure()
+        return sum([rows async for rows in self.reap.round()])
 
     async def close(self) -> None:
         await self.event_center.close()

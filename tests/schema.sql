@@ -754,7 +754,7 @@ END)
 PARTITION BY RANGE (slot);
 
 CREATE FUNCTION public.wheel_find_v1(p_task_ids uuid[]) RETURNS SETOF public.timer_task
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_seqscan TO 'off'
@@ -768,13 +768,15 @@ DECLARE
     v_places bigint[];
     v_slot   integer;
     v_row    timer_task;
+    v_met    uuid[];
     v_on_ids uuid[];
     v_on     bigint[];
 BEGIN
     SELECT array_agg(wheel_home_v1(i.task_id) ORDER BY i.position) INTO v_places
     FROM unnest(v_ids) WITH ORDINALITY AS i(task_id, position);
-    -- Two rounds: the homes, then the places that they forward to.
-    FOR round IN 1..2 LOOP
+    -- The homes, the places that they forward to, and so on for who moves all the time.
+    FOR round IN 1..10 LOOP
+        v_met := '{}';
         v_on_ids := '{}';
         v_on := '{}';
         FOR v_slot IN
@@ -803,9 +805,18 @@ BEGIN
                 ELSE
                     RETURN NEXT v_row;
                 END IF;
+                IF round > 1 THEN
+                    v_met := v_met || v_row.task_id;
+                END IF;
             END LOOP;
         END LOOP;
-        EXIT WHEN v_on = '{}';
+        IF round > 1 AND cardinality(v_met) < cardinality(v_ids) THEN
+            SELECT v_on_ids || array_agg(r.task_id), v_on || array_agg(wheel_home_v1(r.task_id))
+            INTO v_on_ids, v_on
+            FROM unnest(v_ids, v_places) AS r(task_id, place)
+            WHERE r.task_id <> ALL (v_met) AND r.place <> wheel_home_v1(r.task_id);
+        END IF;
+        EXIT WHEN coalesce(v_on, '{}') = '{}';
         v_ids := v_on_ids;
         v_places := v_on;
     END LOOP;
@@ -901,6 +912,17 @@ CREATE FUNCTION public.wheel_home_v1(p_task_id uuid) RETURNS bigint
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT CAST(CAST('x' || encode(substr(uuid_send(p_task_id), 1, 6), 'hex') AS bit(48)) AS bigint)
+$$;
+
+CREATE FUNCTION public.wheel_is_alone_v1(p_task_id uuid, p_start_time bigint, p_status smallint, p_attempts integer, p_biz_id text) RETURNS boolean
+    LANGUAGE sql IMMUTABLE PARALLEL SAFE
+    AS $$
+    SELECT p_biz_id IS NULL
+        AND (p_attempts = 0 OR p_attempts = 1 AND p_status = 1)
+        AND p_status <> 2
+        AND p_start_time = CAST(
+            CAST('x' || encode(substr(uuid_send(p_task_id), 1, 6), 'hex') AS bit(48)) AS bigint
+        )
 $$;
 
 CREATE FUNCTION public.wheel_judge_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_verbs text[], p_revisions integer[], p_to_times bigint[], p_dues bigint[], p_sets integer[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_actors text[], p_retention_ms bigint, p_now bigint) RETURNS public.wheel_change[]
@@ -1680,6 +1702,339 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_reap_advance_v1(p_epoch bigint, p_reaped bigint) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    AS $$
+BEGIN
+    PERFORM wheel_reap_begin_v1(p_epoch);
+    PERFORM FROM timer_pointer AS p ORDER BY p.shard FOR NO KEY UPDATE;
+    UPDATE timer_pointer AS p SET reap_time = p_reaped WHERE p.reap_time < p_reaped;
+END
+$$;
+
+CREATE FUNCTION public.wheel_reap_begin_v1(p_epoch bigint) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the reap hand needs isolation level read committed'
+            USING ERRCODE = 'WT002';
+    END IF;
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+    END IF;
+    RETURN wheel_now_ms();
+END
+$$;
+
+CREATE FUNCTION public.wheel_reap_look_v1(p_slot_lo integer, p_block_lo bigint, p_block_hi bigint, OUT expired bigint, OUT lasting bigint, OUT open bigint, OUT earliest bigint, OUT latest bigint, OUT overdue bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    SET enable_indexscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+BEGIN
+    EXECUTE format(
+        'SELECT count(*) FILTER (WHERE t.expire_at <= $3),
+            count(*) FILTER (WHERE t.expire_at > $3),
+            count(*) FILTER (WHERE t.expire_at IS NULL),
+            min(t.expire_at),
+            max(t.expire_at),
+            min(t.expire_at + (t.expire_at - t.finish_time) / 10)
+        FROM %I AS t
+        WHERE t.ctid >= $1 AND t.ctid < $2',
+        wheel_partition_v1(p_slot_lo)
+    )
+    INTO expired, lasting, open, earliest, latest, overdue
+    USING CAST('(' || p_block_lo || ',0)' AS tid), CAST('(' || p_block_hi || ',0)' AS tid),
+        wheel_now_ms();
+END
+$_$;
+
+CREATE FUNCTION public.wheel_reap_partitions_v1() RETURNS TABLE(slot_lo integer, pages bigint, index_pages bigint, updates bigint, is_under_hands boolean)
+    LANGUAGE sql
+    SET search_path TO 'public'
+    AS $$
+    SELECT p.slot_lo,
+        pg_relation_size(p.name) / CAST(current_setting('block_size') AS bigint),
+        pg_indexes_size(p.name) / CAST(current_setting('block_size') AS bigint),
+        pg_stat_get_tuples_updated(p.name),
+        wheel_under_hands_v1(p.slot_lo)
+    FROM (
+        SELECT CAST(g.first AS integer) AS slot_lo,
+            to_regclass(wheel_partition_v1(CAST(g.first AS integer))) AS name
+        FROM generate_series(0, 9900000, 100000) AS g(first)
+    ) AS p
+$$;
+
+CREATE FUNCTION public.wheel_reap_truncate_v1(p_epoch bigint, p_slot_lo integer, p_carry_max integer, p_carry_bytes_max bigint, p_hold_ms integer, OUT verdict text, OUT carried integer, OUT finished bigint, OUT failed bigint, OUT cancelled bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '50ms'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_indexscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    -- 16 MB: some ten thousand rows, some milliseconds.
+    c_blocks    CONSTANT integer := 2048;
+    v_now       bigint := wheel_reap_begin_v1(p_epoch);
+    v_partition text := wheel_partition_v1(p_slot_lo);
+    v_until     timestamptz;
+    v_blocks    bigint;
+    v_first     bigint := 0;
+    v_alive     integer;
+    v_bytes     bigint;
+    v_bytes_all bigint := 0;
+    v_rows      timer_task[];
+    v_carried   timer_task[] := '{}';
+    v_found     bigint[];
+BEGIN
+    finished := 0;
+    failed := 0;
+    cancelled := 0;
+    EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', v_partition);
+    -- What is found is read once more, to be counted.
+    v_until := clock_timestamp() + p_hold_ms / 2 * interval '1 millisecond';
+    carried := 0;
+    IF wheel_under_hands_v1(p_slot_lo) THEN
+        verdict := 'hands';
+        RETURN;
+    END IF;
+    v_blocks := pg_relation_size(to_regclass(v_partition))
+        / CAST(current_setting('block_size') AS bigint);
+
+    -- First what stays: where it is too much, nothing was written.
+    WHILE v_first < v_blocks LOOP
+        IF clock_timestamp() > v_until THEN
+            verdict := 'slow';
+            RETURN;
+        END IF;
+        EXECUTE format(
+            'SELECT count(*), coalesce(sum(a.bytes), 0)
+            FROM (
+                SELECT coalesce(octet_length(t.biz_data), 0) AS bytes
+                FROM %I AS t
+                WHERE t.ctid >= $1 AND t.ctid < $2
+                    AND (t.expire_at IS NULL OR t.expire_at > $3 OR NOT wheel_is_alone_v1(
+                        t.task_id, t.start_time, t.status, t.attempts, t.biz_id
+                    ))
+                LIMIT $4 + 1
+            ) AS a',
+            v_partition
+        )
+        INTO v_alive, v_bytes
+        USING CAST('(' || v_first || ',0)' AS tid),
+            CAST('(' || v_first + c_blocks || ',0)' AS tid), v_now, p_carry_max;
+        carried := carried + v_alive;
+        v_bytes_all := v_bytes_all + v_bytes;
+        IF carried > p_carry_max OR v_bytes_all > p_carry_bytes_max THEN
+            verdict := 'alive';
+            RETURN;
+        END IF;
+        IF v_alive > 0 THEN
+            EXECUTE format(
+                'SELECT array_agg(CAST(t AS timer_task))
+                FROM %I AS t
+                WHERE t.ctid >= $1 AND t.ctid < $2
+                    AND (t.expire_at IS NULL OR t.expire_at > $3 OR NOT wheel_is_alone_v1(
+                        t.task_id, t.start_time, t.status, t.attempts, t.biz_id
+                    ))',
+                v_partition
+            )
+            INTO v_rows
+            USING CAST('(' || v_first || ',0)' AS tid),
+                CAST('(' || v_first + c_blocks || ',0)' AS tid), v_now;
+            v_carried := v_carried || v_rows;
+        END IF;
+        v_first := v_first + c_blocks;
+    END LOOP;
+
+    EXECUTE format(
+        'WITH gone AS MATERIALIZED (
+            SELECT t.biz_type, t.start_time / 900000 * 900000 AS quarter,
+                t.create_time / 86400000 * 86400000 AS day, t.status,
+                CAST(count(*) AS integer) AS tasks
+            FROM %I AS t
+            WHERE t.ctid >= $1 AND t.ctid < $2
+                AND t.expire_at <= $3
+                AND wheel_is_alone_v1(t.task_id, t.start_time, t.status, t.attempts, t.biz_id)
+            GROUP BY 1, 2, 3, 4
+        ), told AS (
+            INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+            SELECT g.biz_type, g.quarter, g.day, 256 << g.status, g.tasks FROM gone AS g
+        )
+        SELECT ARRAY[
+            coalesce(sum(g.tasks) FILTER (WHERE g.status = 1), 0),
+            coalesce(sum(g.tasks) FILTER (WHERE g.status = 2), 0),
+            coalesce(sum(g.tasks) FILTER (WHERE g.status = 3), 0)
+        ]
+        FROM gone AS g',
+        v_partition
+    )
+    INTO v_found
+    USING CAST('(0,0)' AS tid), CAST('(' || v_blocks || ',0)' AS tid), v_now;
+    finished := v_found[1];
+    failed := v_found[2];
+    cancelled := v_found[3];
+
+    EXECUTE format('TRUNCATE ONLY %I', v_partition);
+    INSERT INTO timer_task SELECT u.* FROM unnest(v_carried) AS u;
+    verdict := 'done';
+END
+$_$;
+
+CREATE FUNCTION public.wheel_reap_v1(p_epoch bigint, p_shard smallint, p_slot_lo integer, p_block_lo bigint, p_block_hi bigint, p_is_whole boolean, p_limit integer, OUT looked bigint, OUT finished bigint, OUT failed bigint, OUT cancelled bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '1s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_now       bigint := wheel_reap_begin_v1(p_epoch);
+    v_partition text := wheel_partition_v1(p_slot_lo);
+    v_ids       uuid[];
+    v_places    bigint[];
+    v_biz_types text[];
+    v_biz_ids   text[];
+    v_tids      tid[];
+    v_homes     bigint[];
+    v_home_tids tid[];
+    v_gone      uuid[];
+    v_types     text[];
+    v_starts    bigint[];
+    v_creates   bigint[];
+    v_edges     integer[];
+    v_slot      integer;
+BEGIN
+    ASSERT p_limit <= 1000, 'a batch has at most 1000 tasks';
+    finished := 0;
+    failed := 0;
+    cancelled := 0;
+    EXECUTE format(
+        'SELECT coalesce(array_agg(e.task_id), ''{}''), array_agg(e.start_time),
+            array_agg(e.biz_type) FILTER (WHERE e.biz_id IS NOT NULL),
+            array_agg(e.biz_id) FILTER (WHERE e.biz_id IS NOT NULL)
+        FROM (
+            SELECT t.task_id, t.start_time, t.biz_type, t.biz_id
+            FROM %I AS t
+            WHERE t.ctid >= $1 AND t.ctid < $2
+                AND t.expire_at <= $3
+                AND t.shard = $4
+                AND ($5 OR NOT wheel_is_alone_v1(
+                    t.task_id, t.start_time, t.status, t.attempts, t.biz_id
+                ))
+            LIMIT $6
+        ) AS e',
+        v_partition
+    )
+    INTO v_ids, v_places, v_biz_types, v_biz_ids
+    USING CAST('(' || p_block_lo || ',0)' AS tid), CAST('(' || p_block_hi || ',0)' AS tid), v_now,
+        p_shard, p_is_whole, p_limit;
+    looked := cardinality(v_ids);
+    IF looked = 0 THEN
+        RETURN;
+    END IF;
+
+    IF v_biz_ids IS NOT NULL THEN
+        PERFORM FROM (
+            SELECT w.biz_type, w.biz_id
+            FROM unnest(v_biz_types, v_biz_ids) AS w(biz_type, biz_id)
+            ORDER BY w.biz_type COLLATE "C", w.biz_id COLLATE "C"
+        ) AS w
+        CROSS JOIN LATERAL (
+            SELECT FROM timer_key AS k
+            WHERE k.biz_type = w.biz_type AND k.biz_id = w.biz_id
+            FOR UPDATE
+        ) AS l;
+    END IF;
+    SELECT array_agg(l.tid) FILTER (WHERE l.status BETWEEN 1 AND 3),
+        array_agg(l.tid) FILTER (WHERE l.status = 4),
+        array_agg(l.start_time) FILTER (WHERE l.status = 4)
+    INTO v_tids, v_home_tids, v_homes
+    FROM (
+        SELECT array_agg(a.task_id) AS task_ids, array_agg(a.place) AS places
+        FROM (
+            SELECT r.task_id, r.place FROM unnest(v_ids, v_places) AS r(task_id, place)
+            UNION ALL
+            SELECT r.task_id, wheel_home_v1(r.task_id)
+            FROM unnest(v_ids, v_places) AS r(task_id, place)
+            WHERE r.place <> wheel_home_v1(r.task_id)
+        ) AS a
+    ) AS p
+    CROSS JOIN LATERAL wheel_lock_v1(p_shard, p.task_ids, p.places) AS l;
+
+    EXECUTE format(
+        'WITH gone AS (
+            DELETE FROM %I AS t
+            USING unnest($1) AS l(tid)
+            WHERE t.ctid = l.tid AND t.status BETWEEN 1 AND 3 AND t.expire_at <= $2
+            RETURNING t.task_id, t.biz_type, t.start_time, t.create_time, t.status
+        )
+        SELECT coalesce(array_agg(g.task_id ORDER BY g.task_id), ''{}''),
+            array_agg(g.biz_type ORDER BY g.task_id),
+            array_agg(g.start_time ORDER BY g.task_id),
+            array_agg(g.create_time ORDER BY g.task_id),
+            array_agg(256 << g.status ORDER BY g.task_id),
+            count(*) FILTER (WHERE g.status = 1),
+            count(*) FILTER (WHERE g.status = 2),
+            count(*) FILTER (WHERE g.status = 3)
+        FROM gone AS g',
+        v_partition
+    )
+    INTO v_gone, v_types, v_starts, v_creates, v_edges, finished, failed, cancelled
+    USING v_tids, v_now;
+    IF v_gone = '{}' THEN
+        RETURN;
+    END IF;
+
+    FOR v_slot IN
+        SELECT DISTINCT CAST((h.home / 1000) % 10000000 / 100000 * 100000 AS integer)
+        FROM unnest(v_homes) AS h(home)
+    LOOP
+        EXECUTE format(
+            'DELETE FROM %I AS t
+            USING unnest($1, $2) AS h(tid, home)
+            WHERE t.ctid = h.tid
+                AND (h.home / 1000) %% 10000000 / 100000 * 100000 = $3
+                AND t.status = 4
+                AND t.task_id = ANY ($4)',
+            wheel_partition_v1(v_slot)
+        ) USING v_home_tids, v_homes, v_slot, v_gone;
+    END LOOP;
+
+    PERFORM FROM timer_requeue AS q WHERE q.task_id = ANY (v_gone) ORDER BY q.task_id FOR UPDATE;
+    IF FOUND THEN
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_gone);
+    END IF;
+    IF failed > 0 THEN
+        PERFORM FROM timer_dead AS d WHERE d.task_id = ANY (v_gone) ORDER BY d.task_id FOR UPDATE;
+        DELETE FROM timer_dead AS d WHERE d.task_id = ANY (v_gone);
+    END IF;
+    DELETE FROM timer_attempt AS a WHERE a.task_id = ANY (v_gone);
+    IF v_biz_ids IS NOT NULL THEN
+        DELETE FROM timer_key AS k
+        USING unnest(v_biz_types, v_biz_ids) AS w(biz_type, biz_id)
+        WHERE k.biz_type = w.biz_type AND k.biz_id = w.biz_id AND k.task_id = ANY (v_gone);
+    END IF;
+    PERFORM wheel_ledger_v1(v_edges, v_types, v_starts, v_creates);
+END
+$_$;
+
 CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to bigint, p_task_ids uuid[], p_again bigint[], p_published boolean[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -2019,7 +2374,7 @@ END
 $$;
 
 CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_seqscan TO 'off'
@@ -2836,6 +3191,26 @@ CREATE FUNCTION public.wheel_time_v1(p_ms bigint) RETURNS timestamp with time zo
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT CAST('1970-01-01 00:00:00+00' AS timestamptz) + p_ms * interval '1 millisecond'
+$$;
+
+CREATE FUNCTION public.wheel_under_hands_v1(p_slot_lo integer) RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'public'
+    AS $$
+    SELECT coalesce(bool_or(
+        h.last - h.first >= 9900000
+        OR (h.first + o.by) % 10000000 / 100000 * 100000 = p_slot_lo
+    ), false)
+    FROM (
+        SELECT p.sweep_time / 1000 AS first,
+            greatest(wheel_closed_to_v1(p.shard), wheel_now_ms()) / 1000 + 600 AS last
+        FROM timer_pointer AS p
+    ) AS h
+    CROSS JOIN LATERAL (
+        SELECT g.by FROM generate_series(0, least(h.last - h.first, 9900000), 100000) AS g(by)
+        UNION ALL
+        SELECT h.last - h.first
+    ) AS o(by)
 $$;
 
 CREATE FUNCTION public.wheel_unhold_v1(p_shard smallint, p_biz_type text, p_limit integer) RETURNS integer

@@ -116,6 +116,12 @@ _LEADER: Final = _gauge(
 _SWEPT: Final = _counter(
     "swept_total", "Tasks that the sweep found unpublished or undelivered.", ["reason"]
 )
+_REAPED: Final = _counter(
+    "tasks_reaped_total", "Tasks deleted after their retention, by status.", ["status"]
+)
+_PARTITIONS_EMPTIED: Final = _counter(
+    "partitions_emptied_total", "Partitions of the wheel that were truncated."
+)
 _LANE_INFLIGHT: Final = _gauge(
     "lane_inflight", "Callbacks under way.", ["biz_type"], multiprocess_mode="livesum"
 )
@@ -232,7 +238,7 @@ def near_unpublished(tasks: int) -> None:
 
 
 def hand_lag(shard: int, hand: str, lag_s: float) -> None:
-    """hand: due, sweep."""
+    """hand: due, sweep, reap."""
     _HAND_LAG.labels(str(shard), hand).set(lag_s)
 
 
@@ -242,6 +248,14 @@ def leads(shard: int, is_leader: bool) -> None:
 
 def swept(reason: str, tasks: int) -> None:
     _SWEPT.labels(reason).inc(tasks)
+
+
+def reaped(status: str, tasks: int) -> None:
+    _REAPED.labels(status).inc(tasks)
+
+
+def partition_emptied() -> None:
+    _PARTITIONS_EMPTIED.inc()
 
 
 def lane_state(biz_type: str, calls: int, depth: int, is_broken: bool) -> None:

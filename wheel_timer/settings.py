@@ -46,6 +46,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "SHARDS": (1, 1_024),
     "VISIBILITY": (1, 86_400),
     "LOOKAHEAD": (0.1, 60),
+    "RETENTION": (86_400, 3_153_600_000),
     "CLOCK_JUMP_MAX": (1, 31_536_000),
     "MAX_BODY": (1_024, 16 * 1_048_576),
     "MAX_REQUEST": (4_096, 1_073_741_824),
@@ -70,6 +71,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     shards: int
     visibility: float
     lookahead: float
+    retention: float
     clock_jump_max: float
     max_body: int
     max_request: int

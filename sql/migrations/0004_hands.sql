@@ -105,6 +105,9 @@ $$;
 -- task_id), at most p_limit, each with what its task says now (nulls: the task is gone). They come
 -- grouped by partition. Each partition is named in a text of its own: a join that the planner has
 -- to consider for all of them takes 17 ms to plan, and Postgres up to 17 locks them all.
+-- VOLATILE, so that each partition is read by a snapshot taken once it is locked: an older one
+-- would not see the tasks that the reap hand has carried over a TRUNCATE, and their requeue rows
+-- would be dropped.
 CREATE FUNCTION wheel_requeue_due_v1(
     p_shard smallint, p_after bigint, p_to bigint,
     p_after_due bigint, p_after_id uuid, p_limit integer
@@ -112,7 +115,7 @@ CREATE FUNCTION wheel_requeue_due_v1(
     task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text,
     status smallint, lease_until bigint, next_at bigint
 )
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off

@@ -498,10 +498,13 @@ AS $$
 $$;
 
 -- The tasks with these ids wherever they are now, whole rows: from the home that the id carries
--- to the place that it forwards to, in the snapshot of the statement that calls this. A task may be
--- named once. Each partition is named in a text of its own, as in wheel_requeue_due_v1.
+-- to the place that it forwards to. A task may be named once. Each partition is named in a text of
+-- its own, as in wheel_requeue_due_v1.
+-- Each read has a snapshot of its own, taken once its partition is locked: one that is older than
+-- the reap hand's TRUNCATE would miss the rows that were carried over. So a task may move on
+-- between two reads; who is not where its home says is asked for at home again.
 CREATE FUNCTION wheel_find_v1(p_task_ids uuid[]) RETURNS SETOF timer_task
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off
@@ -515,13 +518,15 @@ DECLARE
     v_places bigint[];
     v_slot   integer;
     v_row    timer_task;
+    v_met    uuid[];
     v_on_ids uuid[];
     v_on     bigint[];
 BEGIN
     SELECT array_agg(wheel_home_v1(i.task_id) ORDER BY i.position) INTO v_places
     FROM unnest(v_ids) WITH ORDINALITY AS i(task_id, position);
-    -- Two rounds: the homes, then the places that they forward to.
-    FOR round IN 1..2 LOOP
+    -- The homes, the places that they forward to, and so on for who moves all the time.
+    FOR round IN 1..10 LOOP
+        v_met := '{}';
         v_on_ids := '{}';
         v_on := '{}';
         FOR v_slot IN
@@ -550,9 +555,18 @@ BEGIN
                 ELSE
                     RETURN NEXT v_row;
                 END IF;
+                IF round > 1 THEN
+                    v_met := v_met || v_row.task_id;
+                END IF;
             END LOOP;
         END LOOP;
-        EXIT WHEN v_on = '{}';
+        IF round > 1 AND cardinality(v_met) < cardinality(v_ids) THEN
+            SELECT v_on_ids || array_agg(r.task_id), v_on || array_agg(wheel_home_v1(r.task_id))
+            INTO v_on_ids, v_on
+            FROM unnest(v_ids, v_places) AS r(task_id, place)
+            WHERE r.task_id <> ALL (v_met) AND r.place <> wheel_home_v1(r.task_id);
+        END IF;
+        EXIT WHEN coalesce(v_on, '{}') = '{}';
         v_ids := v_on_ids;
         v_places := v_on;
     END LOOP;
