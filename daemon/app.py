@@ -18,6 +18,7 @@ from starlette.applications import Starlette
 from daemon.due import DueHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
+from daemon.ledger import LedgerHand
 from daemon.operations import OPERATIONS_SHARD, Operator
 from daemon.reap import REAP_SHARD, ReapHand
 from daemon.sweep import SweepHand
@@ -156,6 +157,7 @@ class Daemon:
             shards=settings.shards,
             lookahead_ms=round(settings.lookahead * 1000),
         )
+        ledger = LedgerHand(db=self._db, leader=leader)
         due = DueHand(
             db=self._db,
             event_center=event_center,
@@ -166,10 +168,11 @@ class Daemon:
             visibility_ms=round(settings.visibility * 1000),
             moved=sweep.follow,
             found_operations=operator.wake,
+            found_deltas=ledger.wake,
         )
         duties = [leader.keep(), turn(due, leader), turn(sweep, leader)]
         if leader.shard == OPERATIONS_SHARD:
-            duties.append(turn(operator, leader))
+            duties += [turn(operator, leader), turn(ledger, leader)]
         if leader.shard == REAP_SHARD:
             reap = ReapHand(
                 db=self._db,
@@ -180,6 +183,8 @@ class Daemon:
             )
             duties.append(turn(reap, leader))
         await asyncio.gather(*duties)
+        if leader.shard == OPERATIONS_SHARD:
+            ledger.end()
         # It may have ended without a word, by the clock alone: this process was frozen.
         leader.step_down("its lease was not renewed in time")
         await leader.resign()

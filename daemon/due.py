@@ -64,8 +64,8 @@ class DueHand:
 
     current_ms: where the hand stands; everything up to there was published. lookahead_ms: how far
     it runs ahead. visibility_ms: when a published requeue row is looked at again. moved: called
-    with current_ms whenever it has moved (the sweep follows where it stood). found_operations:
-    called where a look has found that there are some.
+    with current_ms whenever it has moved (the sweep follows where it stood). found_operations,
+    found_deltas: called where a look has found that there are some.
     """
 
     name = "due"
@@ -82,6 +82,7 @@ class DueHand:
         visibility_ms: int,
         moved: Callable[[int], None],
         found_operations: Callable[[], None] = lambda: None,
+        found_deltas: Callable[[], None] = lambda: None,
     ) -> None:
         self._db = db
         self._clock = clock
@@ -97,6 +98,7 @@ class DueHand:
         self._lookahead_ms = lookahead_ms
         self._moved = moved
         self._found_operations = found_operations
+        self._found_deltas = found_deltas
         self.current_ms = current_ms
         # Published by fenced ticks, but for the rests; and by unfenced ones.
         self._published_ms = current_ms
@@ -119,7 +121,7 @@ class DueHand:
     async def tick(self) -> Tick:
         """Look; if anything is due soon, or a minute has passed, close a moment and serve it."""
         began_s = time.monotonic()
-        is_due, has_operations = await store.look(
+        is_due, has_operations, has_deltas = await store.look(
             self._db,
             self._clock,
             self._leader.shard,
@@ -128,6 +130,8 @@ class DueHand:
         )
         if has_operations:
             self._found_operations()
+        if has_deltas:
+            self._found_deltas()
         if not self._clock.is_known():
             return Tick(0, self._look_each_s)
         # A new leader closes before anything else.

@@ -21,7 +21,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final
 
@@ -148,6 +148,18 @@ _AUDIT_VIOLATIONS: Final = _gauge(
     ["audit"],
     multiprocess_mode="livemostrecent",
 )
+_PENDING_TASKS: Final = _gauge(
+    "pending_tasks",
+    "Tasks to be called yet, shown by the leader of shard 0 as the ledger counts them.",
+    ["biz_type"],
+    multiprocess_mode="livesum",
+)
+_DEAD_TASKS: Final = _gauge(
+    "dead_tasks",
+    "Tasks in status failed, shown by the leader of shard 0 as the ledger counts them.",
+    ["biz_type"],
+    multiprocess_mode="livesum",
+)
 _CLOCK_OFFSET: Final = _gauge(
     "clock_offset_seconds",
     "The database's clock less this machine's.",
@@ -194,6 +206,8 @@ class _BizLabels:
 
 
 _biz_labels: Final = _BizLabels(limit=100)
+# The labels that pending_tasks and dead_tasks were shown under.
+_standing: Final[set[str]] = set()
 
 
 def set_up(biz_types_max: int) -> None:
@@ -273,6 +287,19 @@ def lane_held(biz_type: str, reason: str, held_s: float) -> None:
 
 def audit_violations(audit: str, rows: int) -> None:
     _AUDIT_VIOLATIONS.labels(audit).set(rows)
+
+
+def tasks_standing(totals: Mapping[str, tuple[int, int]]) -> None:
+    """By biz_type: tasks pending, tasks dead. Of a biz_type that is not named there are none."""
+    sums = dict.fromkeys(_standing, (0, 0))
+    for biz_type, (pending, dead) in totals.items():
+        label = _biz_labels.label(biz_type)
+        before = sums.get(label, (0, 0))
+        sums[label] = before[0] + max(pending, 0), before[1] + max(dead, 0)
+    for label, (pending, dead) in sums.items():
+        _PENDING_TASKS.labels(label).set(pending)
+        _DEAD_TASKS.labels(label).set(dead)
+    _standing.update(sums)
 
 
 def clock_offset(offset_s: float) -> None:

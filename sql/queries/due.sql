@@ -54,17 +54,19 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 -- name: look
 -- Whether anything is due in (after, to]; with it the pulse, so that an idle daemon asks once.
 -- In:    shard, after, to bigint (ms)
--- Out:   due boolean; whether an operation is to go on boolean; then as `pulse`
+-- Out:   due boolean; whether an operation is to go on, whether the ledger is to be folded boolean;
+--        then as `pulse`
 -- Cost:  one index descent a second of the range, and one
 -- Locks: none
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
     EXISTS (SELECT FROM timer_operation AS o WHERE o.state = 'running'),
+    m.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq'),
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
     CAST(0 AS bigint),
     wheel_now_us()
-FROM (VALUES (1)) AS v(one)
+FROM timer_ledger_mark AS m
 LEFT JOIN timer_clock AS c ON true
 
 -- name: advance

@@ -101,10 +101,14 @@ async def advance(db: Database, shard: int, epoch: int, current_ms: int) -> None
 
 
 class Look(NamedTuple):
-    """What a look has found. has_operations: one is to go on, as far as was looked."""
+    """
+    What a look has found. has_operations: one is to go on; has_deltas: the ledger is to be folded;
+    both as far as was looked.
+    """
 
     is_due: bool
     has_operations: bool
+    has_deltas: bool
 
 
 async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int) -> Look:
@@ -116,12 +120,12 @@ async def look(db: Database, clock: Clock, shard: int, after_ms: int, to_ms: int
     first_s, last_s = (after_ms + 1) // 1000, to_ms // 1000
     if last_s - first_s > LOOK_S_MAX or first_s // LAP_S != last_s // LAP_S:
         await clock.measure()
-        return Look(True, False)
+        return Look(True, False, False)
     row, sent_s, came_s = await db.fetch_timed(
         "look", {"shard": shard, "after": after_ms, "to": to_ms}
     )
-    clock.observe(Pulse._make(row[2:]), sent_s, came_s)
-    return Look._make(row[:2])
+    clock.observe(Pulse._make(row[3:]), sent_s, came_s)
+    return Look(row[0], row[1], bool(row[2]))
 
 
 async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Window]:

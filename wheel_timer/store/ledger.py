@@ -1,0 +1,38 @@
+"""
+The ledger: what became of every task, counted. sql/migrations: 0014_ledger.
+
+Whoever changes what counts appends a delta in the transaction of the change, in SQL; here is what
+sums them up, and what reads the sums.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from wheel_timer.database import Database
+
+
+class Total(NamedTuple):
+    """Tasks of a biz_type that are pending, and that lie dead; up to a second or two ago."""
+
+    biz_type: str
+    pending: int
+    dead: int
+
+
+async def fold(db: Database, epoch: int, limit: int) -> int:
+    """
+    Fold a page of deltas into the sums; returns how many, fewer than `limit` at the end.
+
+    epoch: of shard 0's leader. Raises LeadershipLost; nothing is folded twice or left behind,
+    whatever crashes and whoever else is at it.
+    """
+    row = await db.fetch_one("ledger_fold", {"epoch": epoch, "limit": limit})
+    assert row is not None
+    folded: int = row[0]
+    return folded
+
+
+async def totals(db: Database) -> list[Total]:
+    """Of every biz_type that ever had a task, as far as was folded."""
+    return [Total._make(row) for row in await db.fetch("ledger_totals")]
