@@ -30,6 +30,8 @@ WRITES: Final = re.compile(
     r"|UPDATE (timer_task|%\S*I)\b[^;]*?\bstatus = (?!')",
 )
 COUNTS: Final = re.compile(r"\b(wheel_ledger_v1\(|INSERT INTO timer_ledger_delta\b)")
+# Deletes rows that only forward, and they count for nothing.
+FORWARDING: Final = {"wheel_repair_misplaced_v1"}
 FUNCTIONS: Final = """
 SELECT proname, regexp_replace(prosrc, '--[^\n]*', '', 'g')
 FROM pg_proc WHERE pronamespace = CAST('public' AS regnamespace)
@@ -47,7 +49,7 @@ async def test_every_function_that_writes_the_wheel_writes_the_ledger(sessions: 
     } <= writers
     counting = {name for name, body in bodies.items() if COUNTS.search(body)}
     forgotten = set()
-    for writer in writers - counting:
+    for writer in writers - counting - FORWARDING:
         callers = {name for name, body in bodies.items() if f"{writer}(" in body}
         if not callers or not callers <= counting:
             forgotten.add(writer)
