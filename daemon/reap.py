@@ -166,7 +166,7 @@ class ReapHand:
         self, partition: Partition, dirty: list[int], *, is_whole: bool
     ) -> AsyncIterator[int]:
         for first in dirty:
-            for block in range(first, first + LOOK_BLOCKS, REAP_BLOCKS):
+            for block in range(first, min(first + LOOK_BLOCKS, partition.pages), REAP_BLOCKS):
                 for shard in range(self._shards):
                     is_more = True
                     while is_more:

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Final
 
 from tests.fix_clock import DatabaseClock
-from tests.fix_hands import Hands, ref_to
+from tests.fix_hands import Hands, ref_to, task_at
 from tests.fix_sessions import Sessions
+from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
 from wheel_timer.store.claim import claim
 from wheel_timer.store.settle import BATCH_ROWS_MAX, settle_final
@@ -57,3 +58,29 @@ async def move_on(hands: Hands, clock: DatabaseClock, to_ms: int) -> None:
 async def left(sessions: Sessions) -> tuple[int, ...]:
     """Rows there are: tasks, keys, attempts, dead letters, requeue rows."""
     return await sessions.row(LEFT)
+
+
+def slot_of(task: NewTask) -> int:
+    """Where it is at home."""
+    return task.start_time_ms // 1000 % 10_000_000
+
+
+async def begin(hands: Hands, clock: DatabaseClock) -> int:
+    """It is an hour behind the beginning of a partition; returns when that is."""
+    now_ms = (clock.now_ms() // PARTITION_MS + 1) * PARTITION_MS + HOUR_MS
+    await move_on(hands, clock, now_ms)
+    return now_ms
+
+
+async def due_now(
+    hands: Hands, db: Database, clock: DatabaseClock, count: int, **fields: str
+) -> list[NewTask]:
+    """Tasks whose moment is now, an hour behind the beginning of a partition."""
+    now_ms = await begin(hands, clock)
+    tasks = [
+        task_at(now_ms + 2_000, **{name: f"{text}-{n}" for name, text in fields.items()})
+        for n in range(count)
+    ]
+    await submit_all(db, tasks)
+    await move_on(hands, clock, now_ms + 2_000)
+    return tasks

@@ -3002,7 +3002,7 @@ END
 $_$;
 
 CREATE FUNCTION public.wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
-    LANGUAGE plpgsql STABLE
+    LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
     SET enable_seqscan TO 'off'

@@ -53,9 +53,9 @@ END
 $$;
 
 -- The first second in [p_first, p_last] whose slot holds any row at all, of any lap; null where
--- there is none. One descent jumps over an empty day.
+-- there is none. One descent jumps over an empty day. VOLATILE: as wheel_requeue_due_v1.
 CREATE FUNCTION wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
-LANGUAGE plpgsql STABLE
+LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_custom_plan
 SET enable_seqscan = off

@@ -10,7 +10,18 @@ import pytest
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, NewHands, task_at
-from tests.fix_reaping import DAY_MS, HOUR_MS, LAP_MS, PARTITION_MS, left, move_on, settle
+from tests.fix_reaping import (
+    DAY_MS,
+    HOUR_MS,
+    LAP_MS,
+    PARTITION_MS,
+    begin,
+    due_now,
+    left,
+    move_on,
+    settle,
+    slot_of,
+)
 from tests.fix_sessions import Sessions
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
@@ -25,30 +36,6 @@ SELECT coalesce(sum(reaped_finished), 0), coalesce(sum(reaped_failed), 0),
     coalesce(sum(reaped_cancelled), 0)
 FROM timer_ledger_view
 """
-
-
-def slot_of(task: NewTask) -> int:
-    return task.start_time_ms // 1000 % 10_000_000
-
-
-async def begin(hands: Hands, clock: DatabaseClock) -> int:
-    now_ms = (clock.now_ms() // PARTITION_MS + 1) * PARTITION_MS + HOUR_MS
-    await move_on(hands, clock, now_ms)
-    return now_ms
-
-
-async def due_now(
-    hands: Hands, db: Database, clock: DatabaseClock, count: int, **fields: str
-) -> list[NewTask]:
-    """Tasks whose moment is now, an hour behind the beginning of a partition."""
-    now_ms = await begin(hands, clock)
-    tasks = [
-        task_at(now_ms + 2_000, **{name: f"{text}-{n}" for name, text in fields.items()})
-        for n in range(count)
-    ]
-    await submit_all(db, tasks)
-    await move_on(hands, clock, now_ms + 2_000)
-    return tasks
 
 
 async def ids_left(db: Database, tasks: Sequence[NewTask]) -> set[int]:
