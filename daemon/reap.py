@@ -11,9 +11,9 @@ deleted row by row. Before a partition is emptied, the tasks in it to which more
 are deleted: so a task is there whole or gone whole, at every moment and after every crash.
 
 A partition is looked at when its first task will have waited for so long, or its last will have
-expired; and when its rows were updated since, for then they may have been settled, but not more
-often than LOOK_EACH_MS and for no more than a fiftieth of the time. What was seen is kept in
-memory: a new leader looks at everything once.
+expired; when its rows were updated since, for then they may have been settled; and once a day. But
+not more often than LOOK_EACH_MS, and for no more than a fiftieth of the time. What was seen is kept
+in memory: a new leader looks at everything once.
 
 It works beside the due hand at a third of the time, never under the fence and never in the
 partition where the hands stand but by single rows. Each step may be repeated.
@@ -44,6 +44,7 @@ REST_SHARE: Final = 2.0
 NAP_S: Final = 5.0
 # By the database's clock, so that a test's clock brings the next look along.
 LOOK_EACH_MS: Final = 60_000
+LOOK_ANYHOW_MS: Final = 86_400_000
 LOOK_SHARE: Final = 1 / 50
 # 16 MB: 20 ms of reading where it is in memory.
 LOOK_BLOCKS: Final = 2048
@@ -116,7 +117,7 @@ class ReapHand:
         """Whether something in a partition may have expired, or its index is larger than it."""
         now_ms = self._clock.now_ms()
         if not partition.pages:
-            seen.look, seen.next_ms = Look(), _next_ms(Look())
+            seen.look = Look()
             return partition.index_pages > INDEX_PAGES_MAX and seen.free_ms <= now_ms
         return seen.free_ms <= now_ms and (
             seen.next_ms <= now_ms or seen.updates != partition.updates
@@ -137,7 +138,7 @@ class ReapHand:
         now_ms = self._clock.now_ms()
         seen.look, seen.updates = look, partition.updates
         seen.free_ms = now_ms + max(LOOK_EACH_MS, rest_ms)
-        seen.next_ms = _next_ms(look)
+        seen.next_ms = min(_next_ms(look), now_ms + LOOK_ANYHOW_MS)
         if self._can_empty(partition, seen):
             async for rows in self._delete(partition, dirty, is_whole=False):
                 yield rows
@@ -199,7 +200,7 @@ class ReapHand:
         )
         seen.look = Look()
         # What was carried over is looked at with the next round.
-        seen.next_ms = 0.0 if carried else _next_ms(Look())
+        seen.next_ms = 0.0
         seen.slow_pages = 0
         return verdict, reaped.tasks
 
