@@ -4,11 +4,13 @@ One lane's breaker in one broker: stops calling an endpoint that fails, and find
     closed     every call may go; `consecutive` failures in a row --> open
     open       none goes, for open_for seconds --> half-open
     half-open  one at a time goes, a probe; it fails --> open, twice as long, up to OPEN_S_MAX
+    open       another broker's call succeeds --> half-open (broker/recovery.py)
     any        a call that succeeds --> closed
 
 Failures of calls that began before it opened say nothing new. An answer that shows an endpoint at
 work (2xx, 410, a final status) is a success here; 429 is neither. Every broker judges by its own
-calls: what keeps one of them from an endpoint may not trouble another. Pure.
+calls: what keeps one of them from an endpoint may not trouble another; of the others it only hears
+that there is cause to look. Pure.
 """
 
 from __future__ import annotations
@@ -57,6 +59,16 @@ class Breaker:
         elif now_ms >= self.until_ms and started_ms >= self._opened_ms:
             self._open_s = min(2 * self._open_s, OPEN_S_MAX)
             self._open(now_ms)
+
+    def heard(self, worked_ms: float, now_ms: float) -> bool:
+        """
+        The endpoint was at work for another broker at worked_ms. Whether this changes anything: one
+        that has been open since before becomes half-open.
+        """
+        if not self.is_open(now_ms) or worked_ms <= self._opened_ms:
+            return False
+        self.until_ms = now_ms
+        return True
 
     def _open(self, now_ms: float) -> None:
         self._opened_ms = now_ms

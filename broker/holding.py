@@ -99,21 +99,26 @@ class Holding:
         while not self._is_stopped:
             self._looking.clear()
             try:
-                names = await held(self._db)
+                await self._look()
             except WheelTimerError as error:
                 logger.warning("what is held was not looked for: %s", error)
-                names = []
-            lanes = self._lanes()
-            now_ms = self._clock.now_ms()
-            for name in names:
-                lane = lanes.get(name)
-                if lane is not None and lane.slots and lane.gate.hold(now_ms) is None:
-                    self.fill(lane)
+            except Exception:
+                # Whatever it was: without this, what is held waits for its hour.
+                logger.exception("looking for what is held failed")
             try:
                 async with asyncio.timeout(LOOK_EACH_S):
                     await self._looking.wait()
             except TimeoutError:
                 continue
+
+    async def _look(self) -> None:
+        names = await held(self._db)
+        lanes = self._lanes()
+        now_ms = self._clock.now_ms()
+        for name in names:
+            lane = lanes.get(name)
+            if lane is not None and lane.slots and lane.gate.hold(now_ms) is None:
+                self.fill(lane)
 
     async def stop(self) -> None:
         """Hold and bring back nothing more."""
@@ -126,12 +131,16 @@ class Holding:
     async def _empty(self, lane: Lane) -> None:
         try:
             await self._hold_all(lane)
+        except Exception:
+            logger.exception("holding what waits for %s failed", lane.biz_type)
         finally:
             del self._emptying[lane.biz_type]
 
     async def _fill(self, lane: Lane) -> None:
         try:
             await self._unhold_all(lane)
+        except Exception:
+            logger.exception("bringing back what is held of %s failed", lane.biz_type)
         finally:
             del self._filling[lane.biz_type]
 

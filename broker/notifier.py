@@ -9,6 +9,7 @@ The way of a reference through a broker: read -> claim -> attempt -> settle -> a
     caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
     settler     results to Postgres, then entries away     broker/settler.py
     holding     what becomes of a held lane's references   broker/holding.py
+    recovery    endpoints that work again, told and heard  broker/recovery.py
     takeover    heartbeat, and what dead brokers held      broker/takeover.py
 
 What goes wrong where: a claim whose reply is lost comes back when its lease ends; a broker that
@@ -21,8 +22,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, Final
 
 from broker.caller import Caller
 from broker.claimer import Claimer
@@ -30,6 +31,7 @@ from broker.holding import Holding
 from broker.lane import Lane, Share
 from broker.outcome import Unstarted
 from broker.reader import Reader
+from broker.recovery import Recovery
 from broker.registry import Registry
 from broker.report import Report
 from broker.settler import Settler
@@ -78,7 +80,8 @@ class Notifier:
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._measuring: asyncio.Task[None] | None = None
-        self._forgetting: asyncio.Task[None] | None = None
+        # Errands that nobody waits for; kept here, or the loop might drop them half-way.
+        self._errands: set[asyncio.Task[None]] = set()
         self._report = Report()
         self._transport = open_transport(settings)
         self._reader = Reader(
@@ -129,6 +132,9 @@ class Notifier:
             emptied=self._see_room,
         )
         self._waits = LaneWaits(event_center=event_center, clock=clock)
+        self._recovery = Recovery(
+            event_center=event_center, clock=clock, half_open=self._try_endpoint
+        )
         self._tokens = Tokens(
             event_center=event_center,
             clock=clock,
@@ -186,6 +192,9 @@ class Notifier:
         self.takeover.stop()
         await asyncio.gather(*self._loops)
         await self._waits.stop()
+        await self._recovery.stop()
+        if self._errands:
+            await asyncio.wait(self._errands)
         # The read that was under way may have brought some more.
         await self._hand_back_all()
         await self._leave()
@@ -227,12 +236,18 @@ class Notifier:
             return
         if breaker.until_ms is None:
             logger.info("%s: its endpoint works again, the breaker has closed", lane.biz_type)
+            self._recovery.tell(lane)
             self._holding.fill(lane, with_retries=True)
         else:
             open_s = (breaker.until_ms - now_ms) / 1000
             logger.info("%s: the breaker is open for %g s", lane.biz_type, open_s)
             asyncio.get_running_loop().call_later(open_s, self._holding.fill, lane)
         self._reconsider(lane)
+
+    def _try_endpoint(self, lane: Lane) -> None:
+        """The breaker of this lane lets a probe go: there may be none here but what is held."""
+        self._timekeeper.touch(lane)
+        self._holding.fill(lane)
 
     def _forget(self, names: Sequence[str]) -> None:
         """These biz_types are gone: nothing more of them is started, their lanes are removed."""
@@ -243,7 +258,12 @@ class Notifier:
                     self._caller.settle(lane, claim, ref, Unstarted())
                 lane.give_up_waiting()
         self._reader.wake()
-        self._forgetting = asyncio.create_task(self._remove(names))
+        self._send(self._remove(names))
+
+    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(errand)
+        self._errands.add(task)
+        task.add_done_callback(self._errands.discard)
 
     async def _remove(self, names: Sequence[str]) -> None:
         try:
@@ -267,11 +287,12 @@ class Notifier:
                 for ref in lane.give_up_waiting()
             ]
             if foreign:
-                self._handing = asyncio.create_task(self._hand_back(foreign))
+                self._send(self._hand_back(foreign))
             self._holding.look()
             self._reader.wake()
         self._report.state(self._lanes.values())
         self._waits.look(self._lanes.values())
+        self._recovery.look(self._lanes.values())
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
         now_ms = self._clock.now_ms()

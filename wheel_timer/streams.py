@@ -14,6 +14,8 @@ can spread the lanes:
     PREFIX:{TAG}:submits:BIZ_TYPE      the same of its submits
     PREFIX:{TAG}:waits:BIZ_TYPE        hash; consumer -> why it holds back what is due (waits.py);
                                        gone three seconds after nobody does
+    PREFIX:{TAG}:works:BIZ_TYPE        string; when a broker's breaker closed, ms, database clock;
+                                       gone after ten seconds
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
 
 Nothing else expires by itself. Driver errors become EventCenterUnavailable here, and in the callers

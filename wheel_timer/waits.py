@@ -1,13 +1,14 @@
 """
-Why lanes hold back what is due: each broker tells it in Redis, whoever shows a task reads it.
+Why lanes hold back what is due: each broker tells it in Redis, whoever shows a task reads it. And
+where an endpoint works again: the broker that found out tells the others.
 
 What is told counts for TOLD_MS; a broker says it again each second for as long as it is so. Lost
-with Redis, nothing is missing but the reason.
+with Redis, nothing is missing but the reason, and some time until all breakers have closed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, Literal, get_args
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from wheel_timer.streams import Streams
 
 TOLD_MS: Final = 3_000
+# Who listens looks once a second.
+WORKS_TOLD_MS: Final = 10_000
 
 LaneReason = Literal["breaker_open", "rate_limited", "concurrency"]
 
@@ -66,6 +69,26 @@ class Waits(Streams):
                 order = get_args(LaneReason)
                 found[name] = min(waits, key=lambda one: (order.index(one.reason), one.since_ms))
         return found
+
+    def _works_key(self, biz_type: str) -> str:
+        return self.lane_key(biz_type).replace(":lane:", ":works:", 1)
+
+    async def tell_works(self, biz_type: str, now_ms: float) -> None:
+        """Its endpoint works again, as a call has shown. Raises EventCenterUnavailable."""
+        told = self._redis.set(self._works_key(biz_type), int(now_ms), px=WORKS_TOLD_MS)
+        await self._run(told)
+
+    async def works(self, biz_types: Sequence[str]) -> dict[str, int]:
+        """
+        When each endpoint of these was told to work again, database clock, ms; of most nothing was
+        told lately. Raises EventCenterUnavailable.
+        """
+        async with self._redis.pipeline(transaction=False) as pipe:
+            for name in biz_types:
+                pipe.get(self._works_key(name))
+            answers = await self._run(pipe.execute())
+        told = zip(biz_types, answers, strict=True)
+        return {name: int(worked_ms) for name, worked_ms in told if worked_ms is not None}
 
 
 def _decoded(raw: bytes, now_ms: float) -> LaneWait | None:

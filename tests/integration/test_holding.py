@@ -11,6 +11,8 @@ from typing import Any
 import pytest_asyncio
 from redis.asyncio import Redis
 
+from broker.holding import Holding
+from broker.lane import Lane
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_delivery import BIZ_TYPE, Delivery
@@ -247,6 +249,57 @@ async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_succ
     assert set(await delivery.settled(ids)) == {"finished"}
     ((attempts,),) = await delivery.rows("SELECT sum(failures) FROM timer_task")
     assert attempts == 4
+
+
+async def test_what_one_broker_finds_out_lets_the_others_probe_at_once(
+    delivery: Delivery, another_delivery: Another, endpoint: Endpoint, turning: Hands
+) -> None:
+    await delivery.configure(
+        callback_url=endpoint.url,
+        max_concurrency=2,
+        retry={"ladder": [7_200]},
+        breaker={"consecutive": 3, "open_for": 300},
+    )
+    another = await another_delivery()
+    both = (delivery, another)
+    await delivery.until(lambda: all(slots(one) == 1 for one in both))
+    endpoint.answer = Answer(500)
+    ids = await delivery.submit(200)
+    breakers = [one.notifier.lane(BIZ_TYPE).gate.breaker for one in both]
+    await delivery.until(lambda: not any(breaker.is_closed for breaker in breakers))
+    await delivery.until_row("SELECT FROM timer_requeue HAVING count(*) >= 150")
+    endpoint.answer = Answer(200)
+    # The five minutes of one of them are over.
+    assert breakers[0].heard(delivery.clock.now_ms(), delivery.clock.now_ms())
+    delivery.notifier._try_endpoint(delivery.notifier.lane(BIZ_TYPE))
+    await delivery.until(lambda: all(breaker.is_closed for breaker in breakers), timeout_s=5)
+    await delivery.until_row("SELECT FROM timer_task WHERE status = 0 HAVING count(*) <= 8")
+    assert len(await delivery.statuses(ids)) == 200
+
+
+async def test_a_look_that_breaks_does_not_end_the_looking(resting_delivery: Delivery) -> None:
+    looks: list[int] = []
+
+    def lanes() -> dict[str, Lane]:
+        looks.append(1)
+        if len(looks) == 1:
+            raise RuntimeError("broken")
+        return {}
+
+    holding = Holding(
+        db=resting_delivery.db,
+        clock=resting_delivery.clock,
+        shards=1,
+        lanes=lanes,
+        acknowledge=lambda refs: None,
+        emptied=lambda lane: None,
+    )
+    running = asyncio.create_task(holding.run())
+    await resting_delivery.until(lambda: len(looks) == 1)
+    holding.look()
+    await resting_delivery.until(lambda: len(looks) == 2)
+    await holding.stop()
+    await running
 
 
 async def test_three_hours_of_outage_kill_no_task_and_keep_no_new_one_waiting(

@@ -61,6 +61,19 @@ def test_calls_that_began_before_it_opened_say_nothing_new() -> None:
     assert breaker.until_ms == T + 10 * S
 
 
+def test_news_of_another_broker_lets_a_probe_go_once() -> None:
+    breaker = a_broken(Breaker(SETTINGS))
+    # From before it opened here: it says nothing of what came after.
+    assert not breaker.heard(T, T + 1 * S)
+    assert breaker.heard(T + 2 * S, T + 3 * S)
+    assert not breaker.is_open(T + 3 * S)
+    assert not breaker.is_closed
+    breaker.answered(False, T + 3 * S, T + 4 * S)
+    assert not breaker.heard(T + 2 * S, T + 5 * S)
+    assert breaker.is_open(T + 4 * S + 20 * S - 1)
+    assert not Breaker(SETTINGS).heard(T, T)
+
+
 def test_switched_off_it_never_opens_and_changed_settings_close_it() -> None:
     off = Settings(enabled=False, consecutive=1)
     breaker = a_broken(Breaker(off))
