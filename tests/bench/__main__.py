@@ -15,7 +15,18 @@ from typing import Final
 import msgspec
 import uvloop
 
-from tests.bench import catchup, changes, drain, idle, limits, operation, precision, prompt, submits
+from tests.bench import (
+    catchup,
+    changes,
+    drain,
+    idle,
+    limits,
+    operation,
+    outage,
+    precision,
+    prompt,
+    submits,
+)
 from tests.bench.figure import Figure, Row
 from tests.bench.machine import Others, machine
 from tests.bench.product import Product
@@ -34,6 +45,7 @@ FIGURES: Final = (
     Figure("rate", "1,000 due at once at 50/s", limits.measure_rate),
     Figure("limits", "drain with all limits on, and without", limits.measure_drain),
     Figure("isolation", "beside a hanging endpoint", limits.measure_isolation),
+    Figure("outage", "an endpoint down for 3 h, a pause of 10,000", outage.measure),
     Figure("catchup", "an hour of downtime, a day of empty slots", catchup.measure),
 )
 

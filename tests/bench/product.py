@@ -25,13 +25,20 @@ STOP_S: Final = 60.0
 
 
 class Product:
-    """`async with Product() as product`: a running `up`, fresh and empty, with two brokers."""
+    """
+    `async with Product() as product`: a running `up`, fresh and empty, with two brokers.
+
+    options: more of the command line.
+    """
+
+    def __init__(self, *options: str) -> None:
+        self._options = options
 
     async def __aenter__(self) -> Self:
         self._directory = Path(tempfile.mkdtemp(prefix="wheel-timer-bench-"))
         self._process = await asyncio.create_subprocess_exec(
             *(str(PROGRAM), "up", "--port", "0", "--brokers", str(BROKERS)),
-            *("--data-dir", str(self._directory / "data")),
+            *("--data-dir", str(self._directory / "data"), *self._options),
             stdout=asyncio.subprocess.PIPE,
             env=_environ(),
         )

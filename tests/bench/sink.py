@@ -5,6 +5,7 @@ lines on its stdin, so that nothing is asked of it by HTTP while a figure is mea
     wait COUNT SECONDS   answers [callbacks so far] once COUNT have come, or the time is over
     records              answers [[arrival_ns, task_id, attempt, start_time], ...]
     reset                forgets them and answers []
+    answer STATUS        is what callbacks get from now on; 200 before
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any, Final, NamedTuple, Self
 import msgspec
 import uvloop
 
-from tests.fix_endpoint import Endpoint
+from tests.fix_endpoint import Answer, Endpoint
 
 ANSWER_BYTES_MAX: Final = 64 * 1024 * 1024
 
@@ -85,6 +86,10 @@ class Sink:
         """Forget them."""
         await self._tell("reset")
 
+    async def answer(self, status: int) -> None:
+        """Answer callbacks with this status from now on."""
+        await self._tell(f"answer {status}")
+
     async def _tell(self, line: str) -> list[Any]:
         assert self._process.stdin is not None
         self._process.stdin.write(f"{line}\n".encode())
@@ -107,6 +112,9 @@ async def _obey(endpoint: Endpoint, line: str) -> list[Any]:
         return [len(endpoint.received)]
     if verb == "records":
         return [[r.arrival_ns, r.task_id, r.attempt, r.start_time] for r in endpoint.received]
+    if verb == "answer":
+        endpoint.answer = Answer(int(arguments[0]))
+        return []
     assert verb == "reset", line
     endpoint.received.clear()
     return []
