@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import defaultdict
-from collections.abc import Sequence
 from typing import Final
 from uuid import UUID
 
@@ -30,8 +28,7 @@ from wheel_timer.errors import DataRejected, StepTaken, WheelTimerError
 from wheel_timer.signal import reached
 from wheel_timer.store import operation as store
 from wheel_timer.store.operation import Chunk, OperationRow
-from wheel_timer.store.selection import Found, Places, select_places
-from wheel_timer.wheel import home_of
+from wheel_timer.store.selection import Places, select_places
 
 log: Final = logging.getLogger(__name__)
 
@@ -112,7 +109,7 @@ class Operator:
         reached("operation.chunk")
         if page.key is None:
             log.info("operation %s (%s) is done", operation.operation_id, operation.action)
-        return len(page.found)
+        return page.rows
 
     async def _select(self, operation: OperationRow) -> Places:
         limit = CHUNK_ROWS
@@ -130,22 +127,18 @@ class Operator:
     async def _apply(self, operation: OperationRow, page: Places) -> None:
         """Change a page's tasks, a transaction for each shard; the last one takes the key along."""
         is_last = page.key is None
-        if not page.found:
+        if not page.parts:
             await store.skip(self._db, operation, key=page.key, is_last=is_last)
             return
-        now_ms = int(self._clock.now_ms())
-        gap_ms = 1000 / operation.rate if operation.rate else 0.0
-        dues = {row.task_id: now_ms + int(n * gap_ms) for n, row in enumerate(page.found)}
-        parts: dict[int, list[Found]] = defaultdict(list)
-        for row in page.found:
-            parts[home_of(row.task_id)[1]].append(row)
-        left = len(parts)
-        for shard, rows in parts.items():
+        now_ms = self._clock.now_ms()
+        over_ms = 1000 * page.rows / operation.rate if operation.rate else 0.0
+        left = len(page.parts)
+        for part in page.parts:
             left -= 1
             chunk = Chunk(
-                shard,
-                rows,
-                [dues[row.task_id] for row in rows],
+                part,
+                now_ms,
+                over_ms / part.rows,
                 page.key if left == 0 else None,
                 is_last and left == 0,
             )
@@ -156,7 +149,7 @@ class Operator:
         try:
             await store.operate(self._db, operation, chunk, lookahead_ms=self._lookahead_ms)
         except DataRejected as error:
-            if len(chunk.rows) > 1:
+            if chunk.tasks.rows > 1:
                 for half in _halves(chunk):
                     operation = await self._change(operation, half)
                 return operation
@@ -167,9 +160,10 @@ class Operator:
         return operation._replace(step=operation.step + 1)
 
 
-def _halves(chunk: Chunk) -> Sequence[Chunk]:
-    middle = len(chunk.rows) // 2
-    first = chunk._replace(
-        rows=chunk.rows[:middle], dues_ms=chunk.dues_ms[:middle], key=None, is_last=False
+def _halves(chunk: Chunk) -> tuple[Chunk, Chunk]:
+    first, second = chunk.tasks.halves()
+    later_ms = chunk.due_ms + first.rows * chunk.gap_ms
+    return (
+        chunk._replace(tasks=first, key=None, is_last=False),
+        chunk._replace(tasks=second, due_ms=later_ms),
     )
-    return first, chunk._replace(rows=chunk.rows[middle:], dues_ms=chunk.dues_ms[middle:])

@@ -1500,21 +1500,37 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_operate_v1(p_operation_id uuid, p_step integer, p_key jsonb, p_is_done boolean, p_shard smallint, p_verb text, p_sets integer, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[], p_to_times bigint[], p_dues bigint[], p_retention_ms bigint, p_lookahead_ms bigint) RETURNS bigint
+CREATE FUNCTION public.wheel_operate_v1(p_operation_id uuid, p_step integer, p_key jsonb, p_is_done boolean, p_shard smallint, p_verb text, p_sets integer, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[], p_shift_ms bigint, p_due bigint, p_gap_ms double precision, p_retention_ms bigint, p_lookahead_ms bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'public'
     AS $$
 DECLARE
+    v_to_times bigint[];
+    v_dues     bigint[];
     v_verdicts text[];
     v_done     bigint;
 BEGIN
     IF p_verb = 'purge' THEN
         v_done := wheel_purge_v1(p_shard, p_task_ids, p_start_times, p_revisions);
     ELSE
+        IF p_verb <> 'cancel' THEN
+            SELECT
+                array_agg(
+                    CASE
+                        WHEN p_shift_ms IS NOT NULL THEN
+                            least(greatest(s.place + p_shift_ms, 946684800000), 253402300799999)
+                    END ORDER BY s.position
+                ),
+                array_agg(
+                    p_due + CAST(floor((s.position - 1) * p_gap_ms) AS bigint) ORDER BY s.position
+                )
+            INTO v_to_times, v_dues
+            FROM unnest(p_start_times) WITH ORDINALITY AS s(place, position);
+        END IF;
         SELECT c.verdicts INTO v_verdicts
         FROM wheel_change_v1(
             p_shard, p_task_ids, p_start_times,
-            array_fill(p_verb, ARRAY[cardinality(p_task_ids)]), p_revisions, p_to_times, p_dues,
+            array_fill(p_verb, ARRAY[cardinality(p_task_ids)]), p_revisions, v_to_times, v_dues,
             array_fill(p_sets, ARRAY[cardinality(p_task_ids)]), NULL, NULL, NULL, NULL, NULL, NULL,
             NULL, p_retention_ms, p_lookahead_ms
         ) AS c;

@@ -187,8 +187,10 @@ async def _dry_run(context: Context, filter_: Filter) -> DryRunOut:
         page = await select_places(
             context.db, filter_, key, COUNT_ROWS, now_ms=now_ms, shards=context.settings.shards
         )
-        matched += len(page.found)
-        first += [found.task_id for found in page.found[: SAMPLE_ITEMS - len(first)]]
+        matched += page.rows
+        for part in page.parts:
+            if len(first) < SAMPLE_ITEMS:
+                first += part.ids()[: SAMPLE_ITEMS - len(first)]
         key = page.key
     rows = await rows_of(context.db, first)
     last = await last_attempts(context.db, first)

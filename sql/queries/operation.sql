@@ -106,14 +106,16 @@ SELECT CAST(wheel_operation_step_v1(
 
 -- name: operate
 -- One chunk of an operation, or one shard's part of it.
--- In:    see wheel_operate_v1
+-- In:    see wheel_operate_v1; task_ids, start_times and revisions as texts of arrays, which is how
+--        select_parts gives them
 -- Out:   tasks changed; WT004 where it was not the one to come, and nothing was changed
 -- Cost:  as change
 -- Locks: as change, then the operation's row
 SELECT wheel_operate_v1(
     CAST(:operation_id AS uuid), CAST(:step AS integer), CAST(:key AS jsonb),
     CAST(:is_done AS boolean), CAST(:shard AS smallint), CAST(:verb AS text),
-    CAST(:sets AS integer), CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]),
-    CAST(:revisions AS integer[]), CAST(:to_times AS bigint[]), CAST(:dues AS bigint[]),
+    CAST(:sets AS integer), CAST(CAST(:task_ids AS text) AS uuid[]),
+    CAST(CAST(:start_times AS text) AS bigint[]), CAST(CAST(:revisions AS text) AS integer[]),
+    CAST(:shift_ms AS bigint), CAST(:due AS bigint), CAST(:gap_ms AS double precision),
     CAST(:retention_ms AS bigint), CAST(:lookahead_ms AS bigint)
 )

@@ -14,6 +14,34 @@ FROM wheel_select_v1(
     CAST(:asked_at AS bigint), CAST(:limit AS integer), CAST(:looked_max AS integer)
 ) AS s
 
+-- name: select_parts
+-- The same tasks, a row a shard, each column a text of an array: for who hands them back as they
+-- are, and would spend more on reading and writing a thousand values than Postgres on finding them.
+-- In:    as select_by_place
+-- Out:   shard, rows, task_ids, start_times, revisions; the row with shard null as there
+-- Cost:  as select_by_place
+-- Locks: none
+WITH found AS MATERIALIZED (
+    SELECT s.*
+    FROM wheel_select_v1(
+        CAST(:slot_lo AS integer), CAST(:slot_hi AS integer), CAST(:from AS bigint),
+        CAST(:to AS bigint), CAST(:key_time AS bigint), CAST(:key_id AS uuid),
+        CAST(:shards AS integer), CAST(:biz_type AS text), CAST(:biz_types AS text[]),
+        CAST(:status AS smallint), CAST(:is_leased AS boolean), CAST(:finish_from AS bigint),
+        CAST(:finish_to AS bigint), CAST(:http_status AS smallint), CAST(:schedule_id AS uuid),
+        CAST(:asked_at AS bigint), CAST(:limit AS integer), CAST(:looked_max AS integer)
+    ) WITH ORDINALITY AS s
+)
+SELECT wheel_home_shard_v1(f.task_id) AS shard, count(*),
+    CAST(array_agg(f.task_id ORDER BY f.ordinality) AS text),
+    CAST(array_agg(f.start_time ORDER BY f.ordinality) AS text),
+    CAST(array_agg(f.revision ORDER BY f.ordinality) AS text),
+    max(f.looked), max(f.last_slot), max(f.last_time), (array_agg(f.last_id))[1],
+    bool_or(f.is_done)
+FROM found AS f
+GROUP BY 1
+ORDER BY 1 NULLS LAST
+
 -- name: select_dead
 -- A page of dead letters in the order they died.
 -- In:    see wheel_select_dead_v1

@@ -30,8 +30,8 @@ SUBMIT_COLUMNS: Final = (
     *("task_ids", "start_times", "biz_types", "biz_ids", "biz_data", "content_types"),
     *("callbacks", "retries", "max_ages", "traceparents"),
 )
-_PARAMETER: Final = re.compile(r"CAST\(%\((\w+)\)b AS (\w+)(\[\])?\)")
-_NOTHING: Final[dict[str, Any]] = {"text": "", "uuid": NIL, "boolean": False, "jsonb": None}
+_PARAMETER: Final = re.compile(r"CAST\(%\((\w+)\)b AS ([\w ]+?)(\[\])?\)")
+_NOTHING: Final[dict[str, Any]] = {"text": "{}", "uuid": NIL, "boolean": False, "jsonb": None}
 
 
 async def call(session: AsyncConnection[Any], name: str, **params: Any) -> None:

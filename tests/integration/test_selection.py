@@ -38,7 +38,7 @@ async def all_pages(
             after = page.key
         else:
             places = await select_places(db, filter_, key, limit, now_ms=NOW_MS, shards=shards)
-            ids_of_page = [one.task_id for one in places.found]
+            ids_of_page = [task_id for part in places.parts for task_id in part.ids()]
             after = places.key
         assert len(ids_of_page) <= limit
         assert after is None or after != key, "a page that does not go on"

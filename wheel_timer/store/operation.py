@@ -7,7 +7,6 @@ counts and the key of the next are one transaction.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -16,7 +15,7 @@ import msgspec
 from wheel_timer.database import Database
 from wheel_timer.store.change import BATCH_ROWS_MAX, RETENTION_MS
 from wheel_timer.store.filter import Filter
-from wheel_timer.store.selection import Found, Key
+from wheel_timer.store.selection import Key, Part
 
 Action = Literal["cancel", "shift", "replay", "run", "purge"]
 State = Literal["running", "done", "stopped", "failed"]
@@ -30,9 +29,6 @@ _VERBS: Final[dict[Action, str]] = {
 }
 # What a cancel does to tasks in other states than pending: only where its filter says so.
 _CANCEL_SETS: Final = {"delivering": 1, "failed": 2}
-# What timer_task takes.
-START_TIME_MS_MIN: Final = 946_684_800_000
-START_TIME_MS_MAX: Final = 253_402_300_799_999
 _FILTER: Final = msgspec.json.Decoder(Filter)
 _KEY: Final = msgspec.json.Decoder(Key)
 
@@ -65,13 +61,14 @@ class OperationRow(NamedTuple):
 
 class Chunk(NamedTuple):
     """
-    Tasks of one shard, at most 1,000, as they were found; when each is to be published where it
-    becomes due at once (ms). key: of the next chunk; None while a part of this one is to come.
+    Tasks of one shard, at most 1,000; when the first is to be published where it becomes due at
+    once (ms), and how long after it the next. key: of the next chunk; None while a part of this one
+    is to come.
     """
 
-    shard: int
-    rows: Sequence[Found]
-    dues_ms: Sequence[int]
+    tasks: Part
+    due_ms: float
+    gap_ms: float
     key: Key | None
     is_last: bool
 
@@ -169,12 +166,9 @@ async def operate(
     Raises StepTaken where the operation was stopped or somebody else has done this chunk, and
     DataRejected; nothing was changed then. After DatabaseUnavailable look where it stands.
     """
-    rows = chunk.rows
-    assert 0 < len(rows) <= BATCH_ROWS_MAX, len(rows)
-    to_times = None
-    if operation.action == "shift":
-        assert operation.shift_ms is not None
-        to_times = [shifted(row.start_time, operation.shift_ms) for row in rows]
+    tasks = chunk.tasks
+    assert 0 < tasks.rows <= BATCH_ROWS_MAX, tasks.rows
+    assert operation.action != "shift" or operation.shift_ms is not None
     row = await db.fetch_one(
         "operate",
         {
@@ -182,25 +176,21 @@ async def operate(
             "step": operation.step,
             "key": _key_text(chunk.key),
             "is_done": chunk.is_last,
-            "shard": chunk.shard,
+            "shard": tasks.shard,
             "verb": _VERBS[operation.action],
             "sets": _CANCEL_SETS.get(operation.filter.status or "", 0),
-            "task_ids": [row.task_id for row in rows],
-            "start_times": [row.start_time for row in rows],
-            "revisions": [row.revision for row in rows],
-            "to_times": to_times,
-            "dues": list(chunk.dues_ms),
+            "task_ids": tasks.task_ids,
+            "start_times": tasks.start_times,
+            "revisions": tasks.revisions,
+            "shift_ms": operation.shift_ms,
+            "due": int(chunk.due_ms),
+            "gap_ms": chunk.gap_ms,
             "retention_ms": RETENTION_MS,
             "lookahead_ms": lookahead_ms,
         },
     )
     assert row is not None
     return int(row[0])
-
-
-def shifted(start_time_ms: int, by_ms: int) -> int:
-    """A start_time moved, within what the wheel takes."""
-    return min(max(start_time_ms + by_ms, START_TIME_MS_MIN), START_TIME_MS_MAX)
 
 
 def _from_stored(row: tuple[Any, ...]) -> OperationRow:

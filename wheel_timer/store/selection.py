@@ -13,11 +13,12 @@ one goes on.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
-from wheel_timer.database import Database
+from wheel_timer.database import Database, Rows
 from wheel_timer.store.filter import TIME_MS_MAX, TIME_MS_MIN, Filter, end_of_prefix
 from wheel_timer.store.task import TaskRow
 from wheel_timer.task import Status
@@ -55,11 +56,47 @@ class Page(NamedTuple):
     key: Key | None
 
 
-class Places(NamedTuple):
-    """The same of tasks as they were found, around the ring."""
+class Part(NamedTuple):
+    """
+    Tasks of one shard as they were found: places and revisions too. Each column is the text of an
+    array, as Postgres reads and writes it; nothing here looks into it.
+    """
 
-    found: list[Found]
+    shard: int
+    rows: int
+    task_ids: str
+    start_times: str
+    revisions: str
+
+    def halves(self) -> tuple[Part, Part]:
+        """The same tasks in two; of at least two."""
+        middle = self.rows // 2
+        columns = [column[1:-1].split(",") for column in self[2:]]
+        return (
+            Part(self.shard, middle, *[_array(column[:middle]) for column in columns]),
+            Part(self.shard, self.rows - middle, *[_array(column[middle:]) for column in columns]),
+        )
+
+    def joined(self, more: Part) -> Part:
+        """These tasks, then more of the same shard."""
+        columns = [one[:-1] + "," + two[1:] for one, two in zip(self[2:], more[2:], strict=True)]
+        return Part(self.shard, self.rows + more.rows, *columns)
+
+    def ids(self) -> list[UUID]:
+        """The tasks' ids."""
+        return [UUID(text) for text in self.task_ids[1:-1].split(",")]
+
+
+class Places(NamedTuple):
+    """A page of tasks as they were found, around the ring: a part for each shard."""
+
+    parts: list[Part]
     key: Key | None
+
+    @property
+    def rows(self) -> int:
+        """How many tasks."""
+        return sum(part.rows for part in self.parts)
 
 
 _Entry = tuple[Key, UUID | None]
@@ -121,9 +158,15 @@ async def select_page(
     if read is not None:
         return await _by_index(filter_, limit, now_ms, key, db, read)
     walk = _Walk(filter_, in_time_order=True)
-    places = await _by_place(db, filter_, walk, key, limit, shards)
-    rows = await _rows_at(db, places.found)
-    return Page([row for row in rows if filter_.fits(row, now_ms)], places.key)
+    found: list[Found] = []
+
+    def take(hits: Rows) -> int:
+        found.extend(Found._make(hit[:3]) for hit in hits)
+        return len(found)
+
+    next_key = await _by_place(db, "select_by_place", filter_, walk, key, limit, shards, take)
+    rows = await _rows_at(db, found)
+    return Page([row for row in rows if filter_.fits(row, now_ms)], next_key)
 
 
 async def select_places(
@@ -136,10 +179,41 @@ async def select_places(
     read = _index_of(db, filter_)
     if read is not None:
         page = await _by_index(filter_, limit, now_ms, key, db, read)
-        found = [Found(row.task_id, row.start_time, row.revision) for row in page.rows]
-        return Places(found, page.key)
+        return Places(_parts(page.rows), page.key)
     walk = _Walk(filter_, in_time_order=False)
-    return await _by_place(db, filter_, walk, key, limit, shards)
+    parts: dict[int, Part] = {}
+
+    def take(hits: Rows) -> int:
+        for hit in hits:
+            part = Part(*hit[:5])
+            held = parts.get(part.shard)
+            parts[part.shard] = part if held is None else held.joined(part)
+        return sum(part.rows for part in parts.values())
+
+    next_key = await _by_place(db, "select_parts", filter_, walk, key, limit, shards, take)
+    return Places(list(parts.values()), next_key)
+
+
+def _parts(rows: Sequence[TaskRow]) -> list[Part]:
+    """Tasks that were read, as parts."""
+    by_shard: dict[int, list[TaskRow]] = defaultdict(list)
+    for row in rows:
+        by_shard[row.shard].append(row)
+    return [
+        Part(
+            shard,
+            len(some),
+            _array([str(row.task_id) for row in some]),
+            _array([str(row.start_time) for row in some]),
+            _array([str(row.revision) for row in some]),
+        )
+        for shard, some in by_shard.items()
+    ]
+
+
+def _array(values: Sequence[str]) -> str:
+    """The text of an array of what needs no quotes."""
+    return "{" + ",".join(values) + "}"
 
 
 def _index_of(db: Database, filter_: Filter) -> _Read | None:
@@ -154,15 +228,25 @@ def _last_of_partition(slot: int) -> int:
 
 
 async def _by_place(
-    db: Database, filter_: Filter, walk: _Walk, key: Key, limit: int, shards: int
-) -> Places:
-    found: list[Found] = []
-    looked = pieces = 0
+    db: Database,
+    query: str,
+    filter_: Filter,
+    walk: _Walk,
+    key: Key,
+    limit: int,
+    shards: int,
+    take: Callable[[Rows], int],
+) -> Key | None:
+    """
+    Read piece after piece until there are `limit` tasks, or enough was looked at. take: gets what
+    the query has found, says how many tasks there are by now. Returns where the next page begins.
+    """
+    looked = pieces = found = 0
     while (piece := walk.piece_at(key)) is not None:
-        if len(found) == limit or looked >= LOOKED_MAX or pieces == PARTITIONS:
+        if found == limit or looked >= LOOKED_MAX or pieces == PARTITIONS:
             break
         *hits, mark = await db.fetch(
-            "select_by_place",
+            query,
             {
                 "slot_lo": piece.slot_lo,
                 "slot_hi": piece.slot_hi,
@@ -180,12 +264,13 @@ async def _by_place(
                 "http_status": filter_.http_status,
                 "schedule_id": filter_.schedule_id,
                 "asked_at": filter_.asked_at,
-                "limit": limit - len(found),
+                "limit": limit - found,
                 "looked_max": min(LOOKED_MAX - looked, max(LOOK_ROWS, limit)),
             },
         )
-        found += [Found._make(hit[:3]) for hit in hits]
-        _, _, _, count, last_slot, last_ms, last_id, is_done = mark
+        if hits:
+            found = take(hits)
+        count, last_slot, last_ms, last_id, is_done = mark[-5:]
         looked += count
         if is_done:
             pieces += 1
@@ -194,7 +279,7 @@ async def _by_place(
             key = walk.behind_slot(piece, last_slot)
         else:
             key = Key(last_ms, last_id, "", last_slot)
-    return Places(found, key if piece else None)
+    return key if piece else None
 
 
 async def _by_index(
