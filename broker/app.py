@@ -41,6 +41,7 @@ from wheel_timer.settings import Settings
 from wheel_timer.store import leader as nodes
 from wheel_timer.store.migrate import check_schema
 from wheel_timer.version import __version__
+from wheel_timer.window import window
 
 log: Final = logging.getLogger(__name__)
 
@@ -96,6 +97,7 @@ class Broker:
             consumer=self._identity,
             cluster_id=await nodes.cluster_id(self._db),
         )
+        event_center.window_of = self._window_of
         self._event_center = event_center
         self._loops = [asyncio.create_task(self._clock.run()), asyncio.create_task(self._beat())]
         if self._role != "api":
@@ -139,6 +141,11 @@ class Broker:
             )
         )
         return _with_echo(api, settings) if self._demo_echo else api
+
+    def _window_of(self, biz_type: str) -> int:
+        """What a lane takes of near tasks; what it is worked off at, the daemon measures."""
+        biz = self._registry.get(biz_type)
+        return window(biz.rate_limit if biz else None, self._settings.visibility)
 
     async def stop(self, server: HttpServer, stop: Stop) -> None:
         """Callbacks stop being claimed now; the listener closes after DRAIN_DELAY."""

@@ -52,7 +52,7 @@ class NearPublisher:
             size = min(len(self._waiting), PUBLISH_REFS_MAX)
             refs = [self._waiting.popleft() for _ in range(size)]
             try:
-                await self._event_center.publish_direct(refs)
+                metrics.near_unpublished(await self._event_center.publish_direct(refs))
             except EventCenterUnavailable as error:
                 metrics.near_unpublished(len(refs))
                 log.warning("%d near tasks are left to their requeue rows: %s", len(refs), error)

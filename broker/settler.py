@@ -166,7 +166,7 @@ class Settler:
         self._failing.discard(queue)
         if near:
             try:
-                await self._event_center.publish_direct(near)
+                metrics.near_unpublished(await self._event_center.publish_direct(near))
             except EventCenterUnavailable as error:
                 metrics.near_unpublished(len(near))
                 logger.warning("%d near tasks were left to their net: %s", len(near), error)

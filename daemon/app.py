@@ -16,12 +16,15 @@ from typing import Any, Final
 from starlette.applications import Starlette
 
 from daemon.due import DueHand
+from daemon.fill import FillHand
 from daemon.hand import turn
 from daemon.leader import POLL_S, Leader
 from daemon.ledger import LedgerHand
+from daemon.limits import Limits
 from daemon.operations import OPERATIONS_SHARD, Operator
 from daemon.reap import REAP_SHARD, ReapHand
 from daemon.sweep import SweepHand
+from daemon.windows import Windows
 from wheel_timer import metrics
 from wheel_timer.clock import PULSE_IDLE_S, Clock
 from wheel_timer.database import Database, Session
@@ -30,6 +33,7 @@ from wheel_timer.eventcenter import EventCenter
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.reach import Reach
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store import leader as store
@@ -67,6 +71,8 @@ class Daemon:
             Leader(self._session, self._db, shard, self._identity)
             for shard in range(settings.shards)
         ]
+        self._limits = Limits(self._db)
+        self._clock.on_biz_version(self._limits.pulse)
         self._alive = 1
         self._measured_s = 0.0
         self._stopping = asyncio.Event()
@@ -76,15 +82,18 @@ class Daemon:
     async def run(self, stop: Stop) -> None:
         """Stand by and lead until a stop is requested; then give every lease back."""
         await self._clock.measure()
+        await self._limits.refresh()
         event_center = EventCenter(
             self._settings.redis_url,
             prefix=self._settings.redis_prefix,
             consumer=self._identity,
             cluster_id=await store.cluster_id(self._db),
         )
+        reach = Reach(event_center)
         beat = asyncio.create_task(self._beat())
         shards = [
-            asyncio.create_task(self._serve(leader, event_center)) for leader in self._leaders
+            asyncio.create_task(self._serve(leader, event_center, reach))
+            for leader in self._leaders
         ]
         await stop.requested.wait()
         self.health.drain()
@@ -99,15 +108,16 @@ class Daemon:
         except WheelTimerError as error:
             log.warning("left without saying so: %s", error)
         await self._session.close()
+        await reach.stop()
         await event_center.close()
         await self._db.close()
 
-    async def _serve(self, leader: Leader, event_center: EventCenter) -> None:
+    async def _serve(self, leader: Leader, event_center: EventCenter, reach: Reach) -> None:
         """Stand by for one shard, lead it, again and again."""
         while not self._stopping.is_set():
             term = await self._stand_by(leader)
             if term is not None:
-                await self._lead(leader, term, event_center)
+                await self._lead(leader, term, event_center, reach)
 
     async def _stand_by(self, leader: Leader) -> Term | None:
         """Poll until the shard is ours; None once the daemon stops."""
@@ -139,11 +149,20 @@ class Daemon:
     def _has_share(self) -> bool:
         return sum(leader.is_leader for leader in self._leaders) >= self._share()
 
-    async def _lead(self, leader: Leader, term: Term, event_center: EventCenter) -> None:
+    async def _lead(
+        self, leader: Leader, term: Term, event_center: EventCenter, reach: Reach
+    ) -> None:
         settings = self._settings
+        windows = Windows(
+            biz_types=self._limits.biz_types,
+            visibility_s=settings.visibility,
+            shards=settings.shards,
+        )
         sweep = SweepHand(
             db=self._db,
             event_center=event_center,
+            reach=reach,
+            windows=windows,
             clock=self._clock,
             leader=leader,
             swept_ms=term.sweep_time_ms,
@@ -163,6 +182,8 @@ class Daemon:
             event_center=event_center,
             clock=self._clock,
             leader=leader,
+            reach=reach,
+            windows=windows,
             current_ms=term.current_time_ms,
             lookahead_ms=round(settings.lookahead * 1000),
             visibility_ms=round(settings.visibility * 1000),
@@ -170,7 +191,14 @@ class Daemon:
             found_operations=operator.wake,
             found_deltas=ledger.wake,
         )
-        duties = [leader.keep(), turn(due, leader), turn(sweep, leader)]
+        fill = FillHand(
+            db=self._db,
+            event_center=event_center,
+            leader=leader,
+            limits=self._limits,
+            windows=windows,
+        )
+        duties = [leader.keep(), turn(due, leader), turn(sweep, leader), turn(fill, leader)]
         if leader.shard == OPERATIONS_SHARD:
             duties += [turn(operator, leader), turn(ledger, leader)]
         if leader.shard == REAP_SHARD:

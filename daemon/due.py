@@ -2,8 +2,9 @@
 The due hand: closes moments one look-ahead in front of the clock, publishes what is due in them,
 moves current_time.
 
-A fenced tick:    close -> barrier -> read (published, closed_to] and publish -> the same for
-                  requeue rows, and re-arm them -> current_time = closed_to
+A fenced tick:    close -> barrier -> publish what is due in (published, closed_to]: requeue rows,
+                  but for retries and replays; tasks on the wheel; retries and replays. Re-arm the
+                  rows, line up what its lane did not take -> current_time = closed_to
 An unfenced tick: close -> barrier not passed -> publish what lies beyond the last unfenced tick.
                   It moves and re-arms nothing: a writer still inside the fence may commit a row
                   into the range, and the next fenced tick must read it again.
@@ -22,17 +23,20 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from typing import Final, NamedTuple
 
 from daemon.barrier import Barrier
 from daemon.hand import Tick
 from daemon.leader import Leader
 from daemon.publisher import Publisher
+from daemon.windows import Windows
 from wheel_timer import metrics
 from wheel_timer.clock import PULSE_TEST_S, Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
 from wheel_timer.store.due import PAGE_ROWS, Key, Window
@@ -50,10 +54,18 @@ STRIDE_MS_MAX: Final = 300_000
 PAGES_AT_ONCE: Final = 10
 
 
-class _Rest(NamedTuple):
-    """Pages still to come of a closed window. of_tasks: on the wheel, else requeue rows."""
+class _Kind(Enum):
+    """What a page is of, in the order of a tick."""
 
-    of_tasks: bool
+    FIRST = "requeue rows but for the last kind"
+    FRESH = "tasks on the wheel"
+    AGAIN = "retries, releases, runs and replays"
+
+
+class _Rest(NamedTuple):
+    """Pages still to come of a closed window."""
+
+    kind: _Kind
     window: Window
     key: Key
 
@@ -77,6 +89,8 @@ class DueHand:
         event_center: EventCenter,
         clock: Clock,
         leader: Leader,
+        reach: Reach,
+        windows: Windows,
         current_ms: int,
         lookahead_ms: int,
         visibility_ms: int,
@@ -93,6 +107,8 @@ class DueHand:
             event_center=event_center,
             clock=clock,
             leader=leader,
+            reach=reach,
+            windows=windows,
             visibility_ms=visibility_ms,
         )
         self._lookahead_ms = lookahead_ms
@@ -203,11 +219,15 @@ class DueHand:
     async def _publish(self, span: Window, *, fenced: bool) -> list[_Rest]:
         """Publish what is due in a span, on the wheel and as requeue rows; the rests it leaves.
         An unfenced tick's are of no use: the next fenced one reads the span again."""
-        rests = [
-            await self._pages(_Rest(True, window, Key.before(window)), fenced=fenced)
-            async for window in store.windows(self._db, span.after_ms, span.to_ms)
+        todo = [
+            _Rest(_Kind.FIRST, span, Key.before(span)),
+            *[
+                _Rest(_Kind.FRESH, window, Key.before(window))
+                async for window in store.windows(self._db, span.after_ms, span.to_ms)
+            ],
+            _Rest(_Kind.AGAIN, span, Key.before(span)),
         ]
-        rests.append(await self._pages(_Rest(False, span, Key.before(span)), fenced=fenced))
+        rests = [await self._pages(rest, fenced=fenced) for rest in todo]
         return [rest for rest in rests if rest is not None]
 
     async def _pages(self, rest: _Rest, *, fenced: bool) -> _Rest | None:
@@ -225,9 +245,12 @@ class DueHand:
     async def _page(self, rest: _Rest, *, fenced: bool) -> Key | None:
         if not self._leader.is_leader:
             raise LeadershipLost(self._leader.shard, self._leader.epoch)
-        if rest.of_tasks:
-            return await self._publisher.tasks(rest.window, rest.key)
-        return await self._publisher.requeued(rest.window, rest.key, fenced=fenced)
+        if rest.kind is _Kind.FRESH:
+            return await self._publisher.tasks(rest.window, rest.key, fenced=fenced)
+        is_again = rest.kind is _Kind.AGAIN
+        return await self._publisher.requeued(
+            rest.window, rest.key, is_again=is_again, fenced=fenced
+        )
 
     async def read_on(self) -> None:
         """

@@ -1,26 +1,33 @@
 """
 Puts what is due into the lanes, a page at a time, under the leader's epoch.
 
-Two kinds of page: tasks on the wheel, and requeue rows. A requeue row is published if its task is
-pending and free; re-armed to the end of its task's lease or wait if not; dropped if its task is
-settled. Re-arming is a transaction of its own a page, after the publish: a crash in between repeats
-the page.
+Three kinds of page, in this order: requeue rows that are to go first, tasks on the wheel, requeue
+rows of those that were tried before. A requeue row is published if its task is pending and free;
+re-armed to the end of its task's lease or wait if not; dropped if its task is settled. What its
+lane does not take stands in line: an `overflow` row, from where the line ends. What cannot be
+published because Redis is away gets one that brokers read, at its moment plus visibility. All of it
+is a transaction of its own a page, after the publish: a crash in between repeats the page.
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
+from uuid import UUID
 
 from daemon.leader import Leader
+from daemon.windows import Windows
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store.due import PAGE_ROWS, Key, Window, due_page
-from wheel_timer.store.requeue import Again, rearm, requeue_page
+from wheel_timer.store.requeue import Again, lines, overflow, rearm, requeue_page
 from wheel_timer.task import Ref, Status
 
 log: Final = logging.getLogger(__name__)
@@ -28,7 +35,7 @@ log: Final = logging.getLogger(__name__)
 
 class Publisher:
     """
-    The pages of one shard for one term. visibility_ms: when a published requeue row is looked at
+    The pages of one shard for one term. visibility_ms: when what Redis was not there for comes
     again. published: rows dealt with so far.
     """
 
@@ -39,15 +46,20 @@ class Publisher:
         event_center: EventCenter,
         clock: Clock,
         leader: Leader,
+        reach: Reach,
+        windows: Windows,
         visibility_ms: int,
     ) -> None:
         self._db = db
         self._event_center = event_center
+        self._reach = reach
+        self._windows = windows
         self._clock = clock
         self._leader = leader
         self._visibility_ms = visibility_ms
         self.published = 0
         self._announced_epoch = 0
+        self._knows_lines = False
 
     async def announce(self) -> None:
         """
@@ -55,7 +67,11 @@ class Publisher:
         middle of a publish is refused then, in lanes that we have nothing for, too.
         """
         leader = self._leader
-        if self._announced_epoch == leader.epoch:
+        self._windows.new_tick()
+        if not self._knows_lines:
+            self._windows.stand(await lines(self._db, leader.shard))
+            self._knows_lines = True
+        if self._announced_epoch == leader.epoch or self._reach.is_away:
             return
         try:
             announced = await self._event_center.announce(leader.shard, leader.epoch)
@@ -63,63 +79,112 @@ class Publisher:
                 await leader.outbid(announced.refused_by)
                 announced = await self._event_center.announce(leader.shard, leader.epoch)
         except EventCenterUnavailable as error:
-            log.warning("shard %d: its epoch is not known to Redis: %s", leader.shard, error)
+            self._reach.failed(error)
             return
         if announced.missing:
             log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
         self._announced_epoch = leader.epoch
 
-    async def tasks(self, window: Window, key: Key) -> Key | None:
+    async def tasks(self, window: Window, key: Key, *, fenced: bool) -> Key | None:
         """Publish one page of pending tasks of a window; the next page's key, None at its end."""
         page = await due_page(self._db, self._leader.shard, window, key)
         if page:
             now_ms = int(self._clock.now_ms())
-            await self._send(
-                [Ref(id_, start_ms, start_ms, now_ms, biz) for id_, start_ms, biz in page]
-            )
+            refs = [Ref(id_, start_ms, start_ms, now_ms, biz) for id_, start_ms, biz in page]
+            left = await self._send(refs, is_again=False)
+            if left and fenced:
+                leader = self._leader
+                await overflow(
+                    self._db,
+                    leader.shard,
+                    leader.epoch,
+                    [(ref.start_time_ms, ref.task_id) for ref in left],
+                    [self._comes_again_ms(ref, now_ms, stood_in_line=False) for ref in left],
+                )
+                reached("due.overflowed")
         if len(page) < PAGE_ROWS:
             return None
         return Key(page[-1].start_time_ms, page[-1].task_id)
 
-    async def requeued(self, window: Window, key: Key, *, fenced: bool) -> Key | None:
-        """Deal with one page of requeue rows due in a window. Unfenced, it only publishes."""
-        rows = await requeue_page(self._db, self._leader.shard, window, key)
+    async def requeued(
+        self, window: Window, key: Key, *, is_again: bool, fenced: bool
+    ) -> Key | None:
+        """
+        Deal with one page of requeue rows due in a window. Unfenced, it only publishes.
+
+        is_again: those of tasks that were tried before, or are run or replayed; else all others.
+        """
+        leader = self._leader
+        rows = await requeue_page(self._db, leader.shard, window, key, is_again=is_again)
         now_ms = int(self._clock.now_ms())
+        in_line: set[UUID] = set()
         refs: list[Ref] = []
         agains: list[Again] = []
         for row in rows:
             if row.status != Status.PENDING:
-                agains.append(Again(row.task_id, None, False))
+                agains.append(Again(row.task_id, None))
                 continue
             moment_ms = max(row.start_time_ms, row.next_at_ms or 0)
             lease_ms = row.lease_until_ms or 0
             if moment_ms > window.to_ms or lease_ms > now_ms:
                 # Published now it would only be refused: the claim gives no leased task away.
-                agains.append(Again(row.task_id, max(moment_ms, lease_ms), False))
+                agains.append(Again(row.task_id, max(moment_ms, lease_ms)))
                 continue
+            if row.reason == "overflow":
+                in_line.add(row.task_id)
             refs.append(Ref(row.task_id, row.start_time_ms, moment_ms, now_ms, row.biz_type))
-            agains.append(Again(row.task_id, now_ms + self._visibility_ms, True))
         if refs:
-            await self._send(refs)
+            left = {ref.task_id for ref in await self._send(refs, is_again=is_again)}
+            for ref in refs:
+                if ref.task_id in left:
+                    stood = ref.task_id in in_line
+                    at_ms = self._comes_again_ms(ref, now_ms, stood_in_line=stood)
+                    agains.append(Again(ref.task_id, at_ms, "overflow"))
+                else:
+                    at_ms = self._windows.again_ms(ref.biz_type, now_ms)
+                    agains.append(Again(ref.task_id, at_ms, "published"))
         if agains and fenced:
-            leader = self._leader
             await rearm(self._db, leader.shard, leader.epoch, window.to_ms, agains)
             reached("due.rearmed")
         if len(rows) < PAGE_ROWS:
             return None
         return Key(rows[-1].due_at_ms, rows[-1].task_id)
 
-    async def _send(self, refs: list[Ref]) -> None:
+    def _comes_again_ms(self, ref: Ref, now_ms: int, *, stood_in_line: bool) -> int:
+        """When the row of a task is due that was not published."""
+        if self._reach.is_away:
+            # In the order of their moments, which is the order in which brokers fetch them.
+            return max(now_ms, ref.moment_ms) + self._visibility_ms
+        return self._windows.line_up(ref.biz_type, now_ms, stood_in_line=stood_in_line)
+
+    async def _send(self, refs: list[Ref], *, is_again: bool) -> Sequence[Ref]:
+        """Publish a page; what of it is in no lane now, for want of room or of Redis."""
+        if self._reach.is_away:
+            return refs
         leader = self._leader
-        published = await self._event_center.publish(leader.shard, leader.epoch, refs)
-        if published.refused_by is not None:
-            await leader.outbid(published.refused_by)
-            published = await self._event_center.publish(leader.shard, leader.epoch, refs)
+        room_of = partial(self._windows.room, is_again=is_again)
+        try:
+            published = await self._event_center.publish(leader.shard, leader.epoch, refs, room_of)
             if published.refused_by is not None:
-                raise EventCenterUnavailable("another database publishes under the same prefix")
+                await leader.outbid(published.refused_by)
+                published = await self._event_center.publish(
+                    leader.shard, leader.epoch, refs, room_of
+                )
+                if published.refused_by is not None:
+                    raise EventCenterUnavailable("another database publishes under the same prefix")
+        except EventCenterUnavailable as error:
+            self._reach.failed(error)
+            return refs
         if published.missing:
             self._announced_epoch = 0
+        if published.error:
+            self._reach.failed(EventCenterUnavailable(published.error))
+        self._windows.published(published.before, is_again=is_again)
         reached("due.published")
-        self.published += len(refs)
-        late_ms = self._clock.now_ms() - min(ref.moment_ms for ref in refs)
-        metrics.published(leader.shard, late_ms / 1000, len(refs))
+        left = [*published.full, *published.failed]
+        done = len(refs) - len(left)
+        self.published += done
+        if done:
+            late_ms = self._clock.now_ms() - min(ref.moment_ms for ref in refs)
+            metrics.published(leader.shard, late_ms / 1000, done)
+        return left

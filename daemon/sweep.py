@@ -23,11 +23,13 @@ from typing import Final
 
 from daemon.hand import Tick
 from daemon.leader import Leader
+from daemon.windows import Windows
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
 from wheel_timer.store.due import NIL, Key
@@ -52,6 +54,8 @@ class SweepHand:
         *,
         db: Database,
         event_center: EventCenter,
+        reach: Reach,
+        windows: Windows,
         clock: Clock,
         leader: Leader,
         swept_ms: int,
@@ -60,6 +64,8 @@ class SweepHand:
     ) -> None:
         self._db = db
         self._event_center = event_center
+        self._reach = reach
+        self._windows = windows
         self._clock = clock
         self._leader = leader
         self._visibility_s = visibility_s
@@ -92,15 +98,18 @@ class SweepHand:
         return Tick(work, SWEEP_EACH_S)
 
     async def _look_for_losses(self) -> None:
-        try:
-            seen = await self._event_center.see(self._leader.shard)
-            metrics.event_center_up(True)
-            if not seen.is_known:
-                await self.recover()
-                await self._event_center.note(self._leader.shard, seen.run_id)
-        except EventCenterUnavailable as error:
-            log.debug("whether the event center has lost anything is not known: %s", error)
-            metrics.event_center_up(False)
+        if not self._reach.is_away:
+            try:
+                seen = await self._event_center.see(self._leader.shard)
+                metrics.event_center_up(True)
+                if not seen.is_known:
+                    await self.recover()
+                    await self._event_center.note(self._leader.shard, seen.run_id)
+            except EventCenterUnavailable as error:
+                self._reach.failed(error)
+        if self._reach.is_away:
+            # What lay in a lane, unread, is out of reach; what brokers had read they call.
+            await self.sweep_to(self._current_ms, reason="event_center_away")
 
     async def recover(self) -> None:
         """What had been published, and is not settled, comes again now."""
@@ -128,12 +137,14 @@ class SweepHand:
         if target_ms <= self.swept_ms:
             return 0
         added = 0
+        # What waits in its lane for long is not lost; if the lane is, nothing waits.
+        waits_ms = self._windows.waits_ms() if reason == "undelivered" else {}
         async for window in store.windows(self._db, self.swept_ms, target_ms):
             key_ms, key_id = window.after_ms, NIL
             while True:
                 page = await sweep(
                     self._db, self._leader.shard, self._leader.epoch,
-                    window.after_ms, window.to_ms, key_ms, key_id,
+                    window.after_ms, window.to_ms, key_ms, key_id, waits_ms,
                 )  # fmt: skip
                 reached("sweep.page")
                 added += page.added
@@ -144,8 +155,9 @@ class SweepHand:
                 key_ms, key_id = page.last_time_ms, page.last_id
         # The stretch of empty slots behind the last window: nothing to read, only to pass.
         await sweep(
-            self._db, self._leader.shard, self._leader.epoch, target_ms, target_ms, target_ms, NIL
-        )
+            self._db, self._leader.shard, self._leader.epoch,
+            target_ms, target_ms, target_ms, NIL, waits_ms,
+        )  # fmt: skip
         self.swept_ms = target_ms
         reached("sweep.done")
         if added:

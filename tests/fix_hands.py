@@ -11,14 +11,18 @@ from uuid import UUID, uuid4
 import pytest_asyncio
 
 from daemon.due import DueHand
+from daemon.fill import FillHand
 from daemon.leader import Leader
+from daemon.limits import Limits
 from daemon.reap import ReapHand
 from daemon.sweep import SweepHand
+from daemon.windows import Windows
 from wheel_timer import signal
 from wheel_timer.clock import Clock
 from wheel_timer.database import STATEMENT_TIMEOUT_S, Database, Rows, Session
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.monotonic import monotonic_s
+from wheel_timer.reach import Reach
 from wheel_timer.store.leader import Term
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_id
@@ -106,10 +110,15 @@ class Hands:
         self.event_center = EventCenter(
             redis_url, prefix=prefix, consumer=self.name, cluster_id=CLUSTER
         )
+        self.reach = Reach(self.event_center)
+        self.limits = Limits(self.db)
+        self.clock.on_biz_version(self.limits.pulse)
+        self.windows = Windows(biz_types=self.limits.biz_types, visibility_s=visibility_s, shards=1)
         self._visibility_s = visibility_s
         self.due: DueHand
         self.sweep: SweepHand
         self.reap: ReapHand
+        self.fill: FillHand
 
     async def poll(self) -> Term | None:
         """One look at the shard, as a standby's; its hands exist once it leads."""
@@ -118,6 +127,8 @@ class Hands:
             self.sweep = SweepHand(
                 db=self.db,
                 event_center=self.event_center,
+                reach=self.reach,
+                windows=self.windows,
                 clock=self.clock,
                 leader=self.leader,
                 swept_ms=term.sweep_time_ms,
@@ -129,6 +140,8 @@ class Hands:
                 event_center=self.event_center,
                 clock=self.clock,
                 leader=self.leader,
+                reach=self.reach,
+                windows=self.windows,
                 current_ms=term.current_time_ms,
                 lookahead_ms=LOOKAHEAD_MS,
                 visibility_ms=round(self._visibility_s * 1000),
@@ -140,6 +153,13 @@ class Hands:
                 leader=self.leader,
                 shards=1,
                 retention_s=RETENTION_S,
+            )
+            self.fill = FillHand(
+                db=self.db,
+                event_center=self.event_center,
+                leader=self.leader,
+                limits=self.limits,
+                windows=self.windows,
             )
         return term
 
@@ -160,6 +180,7 @@ class Hands:
         return sum([rows async for rows in self.reap.round()])
 
     async def close(self) -> None:
+        await self.reach.stop()
         await self.event_center.close()
         await self.session.close()
         await self.db.close()

@@ -707,6 +707,45 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_fill_v1(p_shard smallint, p_epoch bigint, p_biz_type text, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed bigint;
+    v_ids    uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    SELECT array_agg(w.task_id) INTO v_ids
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
+            -- What was pulled before, and was not yet read by the hand, stays where it is.
+            AND q.due_at > v_closed + 1
+        ORDER BY q.due_at, q.task_id
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ) AS w;
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    WHERE q.task_id = ANY (v_ids);
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN coalesce(cardinality(v_ids), 0);
+END
+$$;
+
 CREATE TABLE public.timer_task (
     start_time bigint NOT NULL,
     create_time bigint NOT NULL,
@@ -1283,6 +1322,35 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_lines_v1(p_shard smallint) RETURNS TABLE(biz_type text, last_due bigint)
+    LANGUAGE plpgsql STABLE
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    biz_type := '';
+    LOOP
+        SELECT q.biz_type INTO biz_type
+        FROM timer_requeue AS q
+        WHERE q.reason = 'overflow' AND q.biz_type > wheel_lines_v1.biz_type
+        ORDER BY q.biz_type
+        LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        SELECT q.due_at INTO last_due
+        FROM timer_requeue AS q
+        WHERE q.biz_type = wheel_lines_v1.biz_type AND q.reason = 'overflow' AND q.shard = p_shard
+        ORDER BY q.due_at DESC, q.task_id DESC
+        LIMIT 1;
+        IF FOUND THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;
+
 CREATE FUNCTION public.wheel_lock_class(p_table regclass) RETURNS integer
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
@@ -1563,6 +1631,59 @@ BEGIN
     IF NOT FOUND THEN
         RAISE EXCEPTION 'the operation is not at this step' USING ERRCODE = 'WT004';
     END IF;
+END
+$$;
+
+CREATE FUNCTION public.wheel_overflow_v1(p_shard smallint, p_epoch bigint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_due_ats bigint[]) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed  bigint;
+    v_written integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    WITH there AS MATERIALIZED (
+        SELECT k.*, r.due_at
+        FROM unnest(p_task_ids, p_start_times, p_due_ats) AS r(task_id, start_time, due_at)
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            FOR SHARE
+        ) AS k
+    ), written AS (
+        INSERT INTO timer_requeue AS q (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT h.task_id, p_shard, h.start_time, greatest(h.due_at, v_closed + 1), h.biz_type,
+            'overflow'
+        FROM there AS h
+        ORDER BY h.task_id
+        ON CONFLICT (task_id) DO UPDATE
+        SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+            reason = EXCLUDED.reason
+        WHERE q.reason NOT IN ('retry', 'release', 'held')
+        RETURNING q.task_id
+    )
+    SELECT count(*) INTO v_written FROM written;
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_written;
 END
 $$;
 
@@ -2055,7 +2176,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to bigint, p_task_ids uuid[], p_again bigint[], p_published boolean[]) RETURNS integer
+CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to bigint, p_task_ids uuid[], p_again bigint[], p_reasons text[]) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -2067,20 +2188,20 @@ CREATE FUNCTION public.wheel_rearm_v1(p_shard smallint, p_epoch bigint, p_to big
     SET jit TO 'off'
     AS $$
 DECLARE
-    v_closed    bigint;
-    v_dropped   integer;
-    v_moved     integer;
-    v_ids       uuid[];
-    v_again     bigint[];
-    v_published boolean[];
+    v_closed  bigint;
+    v_dropped integer;
+    v_moved   integer;
+    v_ids     uuid[];
+    v_again   bigint[];
+    v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.published)
-    INTO v_ids, v_again, v_published
+    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
+    INTO v_ids, v_again, v_reasons
     FROM (
-        SELECT q.task_id, r.again, r.published
-        FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
+        SELECT q.task_id, r.again, r.reason
+        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
         JOIN timer_requeue AS q ON q.task_id = r.task_id
         WHERE q.due_at <= p_to
         ORDER BY q.task_id
@@ -2094,8 +2215,8 @@ BEGIN
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
-        reason = CASE WHEN r.published THEN 'published' ELSE q.reason END
-    FROM unnest(v_ids, v_again, v_published) AS r(task_id, again, published)
+        reason = coalesce(r.reason, q.reason)
+    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
     WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
@@ -2393,7 +2514,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
+CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_again boolean, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -2421,6 +2542,7 @@ BEGIN
             AND r.due_at > p_after
             AND r.due_at <= p_to
             AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+            AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
         ORDER BY r.shard, r.due_at, r.task_id
         LIMIT p_limit
     ) AS q;
@@ -3118,7 +3240,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_sweep_v1(p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint, p_after_time bigint, p_after_id uuid, p_limit integer, OUT seen integer, OUT added integer, OUT last_time bigint, OUT last_id uuid, OUT swept_to bigint) RETURNS record
+CREATE FUNCTION public.wheel_sweep_v1(p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint, p_after_time bigint, p_after_id uuid, p_limit integer, p_slow text[], p_waits bigint[], OUT seen integer, OUT added integer, OUT last_time bigint, OUT last_id uuid, OUT swept_to bigint) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -3165,7 +3287,12 @@ BEGIN
     ), inserted AS (
         INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
         SELECT g.task_id, p_shard, g.start_time,
-            greatest(v_closed + 1, g.lease_until, g.next_at), g.biz_type, 'sweep'
+            greatest(
+                v_closed + 1, g.lease_until, g.next_at,
+                v_now + 2 * p_waits[array_position(p_slow, g.biz_type)]
+            ),
+            g.biz_type,
+            CASE WHEN g.biz_type = ANY (p_slow) THEN 'published' ELSE 'sweep' END
         FROM page AS g
         ORDER BY g.task_id
         ON CONFLICT (task_id) DO NOTHING
@@ -3179,7 +3306,8 @@ BEGIN
     SELECT
         (SELECT count(*) FROM page),
         (SELECT count(*) FROM inserted AS i JOIN page AS g USING (task_id)
-            WHERE g.lease_until IS NULL OR g.lease_until <= v_now),
+            WHERE (g.lease_until IS NULL OR g.lease_until <= v_now)
+                AND g.biz_type <> ALL (p_slow)),
         (SELECT e.start_time FROM latest AS e),
         (SELECT e.task_id FROM latest AS e)
     INTO seen, added, last_time, last_id;
@@ -3878,6 +4006,6 @@ CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_
 
 CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
 
-CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text]));
+CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text, 'overflow'::text]));
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;

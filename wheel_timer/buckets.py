@@ -48,7 +48,7 @@ class Buckets(Streams):
         async with self._redis.pipeline(transaction=False) as pipe:
             for ask in asks:
                 await self._take_tokens(
-                    keys=[self._bucket_key(ask)],
+                    keys=[self.beside(ask.kind, ask.biz_type)],
                     args=[
                         ask.per_s,
                         ask.capacity,
@@ -59,7 +59,3 @@ class Buckets(Streams):
                 )
             answers = await self._run(pipe.execute())
         return [Granted(taken, wait_us / 1e6) for taken, wait_us in answers]
-
-    def _bucket_key(self, ask: Ask) -> str:
-        lane = self.lane_key(ask.biz_type)
-        return f"{lane[: lane.index('}') + 1]}:{ask.kind}:{ask.biz_type}"

@@ -25,26 +25,15 @@ from redis.exceptions import RedisError, ResponseError
 from wheel_timer.consumers import Consumers
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.losses import Losses
-from wheel_timer.signal import reached
-from wheel_timer.streams import GROUP, PAGE_ENTRIES, TAGS, driver_options, pack
+from wheel_timer.publishing import Publishing
+from wheel_timer.streams import GROUP, PAGE_ENTRIES, driver_options, pack
 from wheel_timer.task import Ref
 
 log: Final = logging.getLogger(__name__)
 
 # A blocking read's socket waits this much longer than the read itself.
-BLOCK_GRACE_S: Final = 3.0
+BLOCK_GRACE_S: Final = 1.5
 BLOCK_MS_MAX: Final = 2000
-
-
-class Published(NamedTuple):
-    """refused_by: the higher epoch that leads, or None. missing: Redis did not know us: lost."""
-
-    refused_by: int | None
-    missing: bool
-
-
-# Tag -> lane's key -> its references.
-_Pages = dict[str, dict[str, list[Ref]]]
 
 
 class Depth(NamedTuple):
@@ -54,7 +43,7 @@ class Depth(NamedTuple):
     read: int
 
 
-class EventCenter(Consumers, Losses):
+class EventCenter(Publishing, Consumers, Losses):
     """
     The lanes, as one process sees them.
 
@@ -73,56 +62,7 @@ class EventCenter(Consumers, Losses):
         self._reader: Connection | None = None
         self._reader_id: int | None = None
         self._grouped: set[str] = set()
-        self._publish = self._script("publish")
         self._hand_back = self._script("hand_back")
-
-    def _epoch_key(self, tag: str, shard: int) -> str:
-        return f"{self._prefix}:{tag}:epoch:{self._cluster}:{shard}"
-
-    async def publish(self, shard: int, epoch: int, refs: Sequence[Ref]) -> Published:
-        """
-        Put a page of references into their lanes under `epoch`: one script call a tag, in order.
-
-        A page refused for a higher epoch in one tag may have been added in another; publishing it
-        again is harmless.
-        """
-        by_tag: _Pages = defaultdict(lambda: defaultdict(list))
-        for ref in refs:
-            key = self.lane_key(ref.biz_type)
-            by_tag[key[len(self._prefix) + 1 : key.index("}") + 1]][key].append(ref)
-        published = await self._publish_pages(shard, epoch, by_tag)
-        reached("eventcenter.published")
-        return published
-
-    async def announce(self, shard: int, epoch: int) -> Published:
-        """Make `epoch` known in every tag: nothing is taken under an older one from now on."""
-        return await self._publish_pages(shard, epoch, {f"{{{tag}}}": {} for tag in range(TAGS)})
-
-    async def _publish_pages(self, shard: int, epoch: int, by_tag: _Pages) -> Published:
-        try:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for tag, lanes in by_tag.items():
-                    keys = [self._epoch_key(tag, shard), *lanes]
-                    arguments: list[bytes | int] = [epoch]
-                    for index, lane in enumerate(lanes.values(), start=2):
-                        for ref in lane:
-                            arguments += (index, pack(ref))
-                    await self._publish(keys=keys, args=arguments, client=pipe)
-                answers = await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise EventCenterUnavailable(str(error)) from error
-        refused_by = max((answer[0] for answer in answers), default=0)
-        return Published(refused_by or None, any(answer[1] for answer in answers))
-
-    async def publish_direct(self, refs: Sequence[Ref]) -> None:
-        """Put near tasks' references into their lanes; unfenced, for brokers."""
-        try:
-            async with self._redis.pipeline(transaction=False) as pipe:
-                for ref in refs:
-                    pipe.xadd(self.lane_key(ref.biz_type), {"r": pack(ref)})
-                await pipe.execute()
-        except (RedisError, OSError) as error:
-            raise EventCenterUnavailable(str(error)) from error
 
     async def read(self, lanes: Sequence[str], count: int, block_ms: int) -> list[Ref]:
         """
@@ -222,9 +162,8 @@ class EventCenter(Consumers, Losses):
             for lane, ids in by_lane.items():
                 for first in range(0, len(ids), PAGE_ENTRIES):
                     page = ids[first : first + PAGE_ENTRIES]
-                    await self._acknowledge(
-                        keys=[self.lane_key(lane)], args=[GROUP, *page], client=pipe
-                    )
+                    keys = [self.lane_key(lane), self.beside("done", lane)]
+                    await self._acknowledge(keys=keys, args=[GROUP, *page], client=pipe)
             await self._run(pipe.execute())
 
     async def hand_back(self, refs: Iterable[Ref]) -> None:

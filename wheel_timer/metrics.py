@@ -102,7 +102,7 @@ _TASKS_REJECTED: Final = _counter(
 )
 _NEAR_UNPUBLISHED: Final = _counter(
     "near_unpublished_total",
-    "Near tasks that could not be published directly: their requeue row brings them.",
+    "Near tasks that could not be published directly, or found no room: their row brings them.",
 )
 _HAND_LAG: Final = _gauge(
     "hand_lag_seconds",

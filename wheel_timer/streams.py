@@ -9,6 +9,10 @@ can spread the lanes:
     PREFIX:{TAG}:epoch:CLUSTER:SHARD   string; the highest epoch that has published to this tag
     PREFIX:seen:CLUSTER                hash; shard -> run id of the server that its leader
                                        has filled (losses.py)
+    PREFIX:{TAG}:done:BIZ_TYPE         string; how many entries were ever acknowledged; gone after a
+                                       day without one
+    PREFIX:{TAG}:line:BIZ_TYPE         string; there while tasks wait in Postgres for room in the
+                                       lane; gone three seconds after nobody says so
     PREFIX:{TAG}:rate:BIZ_TYPE         hash; tokens, at: the bucket of its callbacks (buckets.py);
                                        gone after a day without a call
     PREFIX:{TAG}:submits:BIZ_TYPE      the same of its submits
@@ -16,6 +20,7 @@ can spread the lanes:
                                        gone three seconds after nobody does
     PREFIX:{TAG}:works:BIZ_TYPE        string; when a broker's breaker closed, ms, database clock;
                                        gone after ten seconds
+    PREFIX:probe                       string; there for ten seconds after Redis was away
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
 
 Nothing else expires by itself. Driver errors become EventCenterUnavailable here, and in the callers
@@ -27,15 +32,15 @@ from __future__ import annotations
 import logging
 import struct
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
-from redis.exceptions import RedisError
+from redis.exceptions import NoScriptError, RedisError
 
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.task import Ref
@@ -44,7 +49,10 @@ log: Final = logging.getLogger(__name__)
 
 TAGS: Final = 16
 GROUP: Final = "brokers"
-SOCKET_TIMEOUT_S: Final = 5.0
+PROBE_KEPT_MS: Final = 10_000
+# Who is silent for longer counts as away, and work goes on without it. The due hand is a second
+# ahead, so nothing gets late by more than the rest.
+SOCKET_TIMEOUT_S: Final = 1.5
 # Also the most ids a script gets: Lua unpacks no more than 8,000.
 PAGE_ENTRIES: Final = 500
 
@@ -80,6 +88,13 @@ def unpack(packed: bytes, biz_type: str, entry_id: bytes, *, taken_over: bool = 
     )
 
 
+class Call(NamedTuple):
+    """One call of a script."""
+
+    keys: Sequence[str]
+    arguments: Sequence[bytes | str | int]
+
+
 class Streams:
     """One process' way to Redis. consumer: its name in the group, new at every start."""
 
@@ -103,6 +118,39 @@ class Streams:
         tag = zlib.crc32(biz_type.encode()) % TAGS
         return f"{self._prefix}:{{{tag}}}:lane:{biz_type}"
 
+    def beside(self, kind: str, biz_type: str) -> str:
+        """The key of this kind that belongs to a lane, under its hash tag."""
+        lane = self.lane_key(biz_type)
+        return f"{lane[: lane.index('}') + 1]}:{kind}:{biz_type}"
+
+    async def _call_all(self, script: Any, calls: Sequence[Call]) -> list[Any]:
+        """
+        Call a script several times in one round trip; the answers, each that of Redis or its error.
+
+        Raises EventCenterUnavailable where nothing answers.
+        """
+        answers: list[Any] = [NoScriptError()] * len(calls)
+        todo = list(range(len(calls)))
+        for is_known in (True, False):
+            if not is_known:
+                await self._run(self._redis.script_load(script.script))
+            async with self._redis.pipeline(transaction=False) as pipe:
+                for at in todo:
+                    keys, arguments = calls[at]
+                    pipe.evalsha(script.sha, len(keys), *keys, *arguments)
+                for at, answer in zip(
+                    todo, await self._run(pipe.execute(raise_on_error=False)), strict=True
+                ):
+                    answers[at] = answer
+            todo = [at for at in todo if isinstance(answers[at], NoScriptError)]
+            if not todo:
+                break
+        return answers
+
+    async def probe(self) -> None:
+        """Whether Redis takes writes; it may answer and refuse them (full, a replica, loading)."""
+        await self._run(self._redis.set(f"{self._prefix}:probe", "1", px=PROBE_KEPT_MS))
+
     async def _decode(
         self, biz_type: str, entries: Iterable[Any], *, taken_over: bool = False
     ) -> list[Ref]:
@@ -121,7 +169,10 @@ class Streams:
         if broken:
             log.warning("%d entries of lane %s hold no reference; dropped", len(broken), biz_type)
             await self._run(
-                self._acknowledge(keys=[self.lane_key(biz_type)], args=[GROUP, *broken])
+                self._acknowledge(
+                    keys=[self.lane_key(biz_type), self.beside("done", biz_type)],
+                    args=[GROUP, *broken],
+                )
             )
         return refs
 

@@ -108,8 +108,9 @@ $$;
 -- VOLATILE, so that each partition is read by a snapshot taken once it is locked: an older one
 -- would not see the tasks that the reap hand has carried over a TRUNCATE, and their requeue rows
 -- would be dropped.
+-- p_again: retries, releases, runs and replays; else all others, which go into a lane first.
 CREATE FUNCTION wheel_requeue_due_v1(
-    p_shard smallint, p_after bigint, p_to bigint,
+    p_shard smallint, p_again boolean, p_after bigint, p_to bigint,
     p_after_due bigint, p_after_id uuid, p_limit integer
 ) RETURNS TABLE (
     task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text,
@@ -142,6 +143,7 @@ BEGIN
             AND r.due_at > p_after
             AND r.due_at <= p_to
             AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+            AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
         ORDER BY r.shard, r.due_at, r.task_id
         LIMIT p_limit
     ) AS q;
@@ -173,11 +175,12 @@ $$;
 -- Give a page of requeue rows their next moment, or drop them: after the page was published.
 -- p_again: ms for a row that stays (published ones: now + visibility; leased or waiting ones: the
 -- end of that), null for a row whose task is settled. Only where due_at <= p_to still: a release or
--- a replay may have written a later one meanwhile. p_published: the row was published now.
+-- a replay may have written a later one meanwhile. p_reasons: published, or overflow where its lane
+-- did not take it; null: as before.
 -- Returns how many rows were changed. Locks: fence shared, requeue rows by task_id, pointer last.
 CREATE FUNCTION wheel_rearm_v1(
     p_shard smallint, p_epoch bigint, p_to bigint,
-    p_task_ids uuid[], p_again bigint[], p_published boolean[]
+    p_task_ids uuid[], p_again bigint[], p_reasons text[]
 ) RETURNS integer
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -190,20 +193,20 @@ SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
-    v_closed    bigint;
-    v_dropped   integer;
-    v_moved     integer;
-    v_ids       uuid[];
-    v_again     bigint[];
-    v_published boolean[];
+    v_closed  bigint;
+    v_dropped integer;
+    v_moved   integer;
+    v_ids     uuid[];
+    v_again   bigint[];
+    v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.published)
-    INTO v_ids, v_again, v_published
+    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
+    INTO v_ids, v_again, v_reasons
     FROM (
-        SELECT q.task_id, r.again, r.published
-        FROM unnest(p_task_ids, p_again, p_published) AS r(task_id, again, published)
+        SELECT q.task_id, r.again, r.reason
+        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
         JOIN timer_requeue AS q ON q.task_id = r.task_id
         WHERE q.due_at <= p_to
         ORDER BY q.task_id
@@ -217,8 +220,8 @@ BEGIN
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
-        reason = CASE WHEN r.published THEN 'published' ELSE q.reason END
-    FROM unnest(v_ids, v_again, v_published) AS r(task_id, again, published)
+        reason = coalesce(r.reason, q.reason)
+    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
     WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
@@ -305,14 +308,17 @@ $$;
 -- persisted current_time, and (sweep_time, p_to] must not run over the ring's end.
 --
 -- p_after_time, p_after_id: where the page before this one ended within its millisecond.
+-- p_slow, p_waits: lanes in which a reference waits for so many ms, more than a visibility time.
+-- Theirs are not lost: they get a row at twice that wait.
 -- Out: seen        pending rows of this page; fewer than p_limit: the range is done
---      added       of them, those that had no requeue row and no lease: what was lost on its way
+--      added       of them, those that had no requeue row and no lease and are not of a slow lane:
+--                  what was lost on its way
 --      last_time, last_id  the key to go on from
 --      swept_to    sweep_time now
 -- Locks: fence shared, task rows by place, requeue rows by task_id, pointer last.
 CREATE FUNCTION wheel_sweep_v1(
     p_shard smallint, p_epoch bigint, p_from bigint, p_to bigint,
-    p_after_time bigint, p_after_id uuid, p_limit integer,
+    p_after_time bigint, p_after_id uuid, p_limit integer, p_slow text[], p_waits bigint[],
     OUT seen integer, OUT added integer, OUT last_time bigint, OUT last_id uuid,
     OUT swept_to bigint
 )
@@ -362,7 +368,12 @@ BEGIN
     ), inserted AS (
         INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
         SELECT g.task_id, p_shard, g.start_time,
-            greatest(v_closed + 1, g.lease_until, g.next_at), g.biz_type, 'sweep'
+            greatest(
+                v_closed + 1, g.lease_until, g.next_at,
+                v_now + 2 * p_waits[array_position(p_slow, g.biz_type)]
+            ),
+            g.biz_type,
+            CASE WHEN g.biz_type = ANY (p_slow) THEN 'published' ELSE 'sweep' END
         FROM page AS g
         ORDER BY g.task_id
         ON CONFLICT (task_id) DO NOTHING
@@ -376,7 +387,8 @@ BEGIN
     SELECT
         (SELECT count(*) FROM page),
         (SELECT count(*) FROM inserted AS i JOIN page AS g USING (task_id)
-            WHERE g.lease_until IS NULL OR g.lease_until <= v_now),
+            WHERE (g.lease_until IS NULL OR g.lease_until <= v_now)
+                AND g.biz_type <> ALL (p_slow)),
         (SELECT e.start_time FROM latest AS e),
         (SELECT e.task_id FROM latest AS e)
     INTO seen, added, last_time, last_id;

@@ -6,9 +6,9 @@
 -- references: they become requeue rows `held`, due far ahead, so that they neither fill the event
 -- center nor come round every minute. Who opens the lane pulls them forward.
 
--- Few rows are held or wait for a retry; every other row is no part of this index.
+-- Few rows are held, wait for a retry, or for room in their lane; the others are no part of this.
 CREATE INDEX timer_requeue_held ON timer_requeue (biz_type, reason, shard, due_at, task_id)
-    WHERE reason IN ('held', 'retry');
+    WHERE reason IN ('held', 'retry', 'overflow');
 
 -- Hold tasks of one partition: each gets a requeue row `held`, due at p_due_ats or later.
 -- What is settled, was moved, or is being called needs none. One that waits for its retry or

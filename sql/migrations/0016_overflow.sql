@@ -59,3 +59,141 @@ BEGIN
     END IF;
 END
 $$;
+
+-- Tasks of one partition that were due and found no room in their lane, or no event center: each
+-- gets a requeue row `overflow`, due at p_due_ats or later. Only where it is still pending at that
+-- place: a row for a place that it has left would hide it from the sweep. One that waits for its
+-- retry or release, or is held, keeps that row: it comes at its own time.
+-- Returns how many were written. At most 1,000, in place order.
+-- Locks: fence shared, task rows in the order given, requeue rows by task_id, pointer row.
+CREATE FUNCTION wheel_overflow_v1(
+    p_shard smallint, p_epoch bigint, p_slot_lo integer, p_slot_hi integer,
+    p_task_ids uuid[], p_start_times bigint[], p_due_ats bigint[]
+) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_closed  bigint;
+    v_written integer;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    WITH there AS MATERIALIZED (
+        SELECT k.*, r.due_at
+        FROM unnest(p_task_ids, p_start_times, p_due_ats) AS r(task_id, start_time, due_at)
+        CROSS JOIN LATERAL (
+            SELECT t.task_id, t.start_time, t.biz_type
+            FROM timer_task AS t
+            WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+                AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+                AND t.shard = p_shard
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.status = 0
+            LIMIT 1
+            FOR SHARE
+        ) AS k
+    ), written AS (
+        INSERT INTO timer_requeue AS q (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT h.task_id, p_shard, h.start_time, greatest(h.due_at, v_closed + 1), h.biz_type,
+            'overflow'
+        FROM there AS h
+        ORDER BY h.task_id
+        ON CONFLICT (task_id) DO UPDATE
+        SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+            reason = EXCLUDED.reason
+        WHERE q.reason NOT IN ('retry', 'release', 'held')
+        RETURNING q.task_id
+    )
+    SELECT count(*) INTO v_written FROM written;
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN v_written;
+END
+$$;
+
+-- Pull a biz_type's overflow rows in front of the due hand, the first in line first: its lane has
+-- room. Returns how many; fewer than p_limit: no more wait in this shard.
+-- Locks: fence shared, requeue rows (those that somebody else has are passed over), pointer row.
+CREATE FUNCTION wheel_fill_v1(
+    p_shard smallint, p_epoch bigint, p_biz_type text, p_limit integer
+) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_closed bigint;
+    v_ids    uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    SELECT array_agg(w.task_id) INTO v_ids
+    FROM (
+        SELECT q.task_id
+        FROM timer_requeue AS q
+        WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
+            -- What was pulled before, and was not yet read by the hand, stays where it is.
+            AND q.due_at > v_closed + 1
+        ORDER BY q.due_at, q.task_id
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ) AS w;
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    WHERE q.task_id = ANY (v_ids);
+    PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'leadership lost'
+            USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
+    END IF;
+    RETURN coalesce(cardinality(v_ids), 0);
+END
+$$;
+
+-- The biz_types of which any task waits in line for its lane, and when the last one is due: two
+-- index descents for each of them.
+CREATE FUNCTION wheel_lines_v1(p_shard smallint)
+RETURNS TABLE (biz_type text, last_due bigint)
+LANGUAGE plpgsql STABLE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+BEGIN
+    biz_type := '';
+    LOOP
+        SELECT q.biz_type INTO biz_type
+        FROM timer_requeue AS q
+        WHERE q.reason = 'overflow' AND q.biz_type > wheel_lines_v1.biz_type
+        ORDER BY q.biz_type
+        LIMIT 1;
+        EXIT WHEN NOT FOUND;
+        SELECT q.due_at INTO last_due
+        FROM timer_requeue AS q
+        WHERE q.biz_type = wheel_lines_v1.biz_type AND q.reason = 'overflow' AND q.shard = p_shard
+        ORDER BY q.due_at DESC, q.task_id DESC
+        LIMIT 1;
+        IF FOUND THEN
+            RETURN NEXT;
+        END IF;
+    END LOOP;
+END
+$$;

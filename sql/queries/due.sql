@@ -56,7 +56,7 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 -- In:    shard, after, to bigint (ms)
 -- Out:   due boolean; whether an operation is to go on, whether the ledger is to be folded boolean;
 --        then as `pulse`
--- Cost:  one index descent a second of the range, and one
+-- Cost:  one index descent a second of the range, and three
 -- Locks: none
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
@@ -64,7 +64,11 @@ SELECT
     m.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq'),
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
-    CAST(0 AS bigint),
+    greatest(
+        (SELECT max(h.version) FROM timer_biz_history AS h),
+        (SELECT b.version FROM timer_brake AS b),
+        0
+    ),
     wheel_now_us()
 FROM timer_ledger_mark AS m
 LEFT JOIN timer_clock AS c ON true

@@ -1,25 +1,27 @@
 -- name: requeue_due
 -- A page of requeue rows with due_at in (after, to], behind the key (key_due, key_id).
--- In:    shard, after, to, key_due bigint (ms), key_id uuid, limit
+-- In:    shard, again (retries, releases, runs, replays; else all others), after, to,
+--        key_due bigint (ms), key_id uuid, limit
 -- Out:   the rows in order of (due_at, task_id), each with status, lease_until, next_at of its task
 -- Cost:  one index range, one descent a row, 0.2 ms a partition that their tasks lie in
 -- Locks: none
 SELECT q.task_id, q.start_time, q.due_at, q.biz_type, q.reason, q.status, q.lease_until, q.next_at
 FROM wheel_requeue_due_v1(
-    CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint),
-    CAST(:key_due AS bigint), CAST(:key_id AS uuid), CAST(:limit AS integer)
+    CAST(:shard AS smallint), CAST(:again AS boolean), CAST(:after AS bigint),
+    CAST(:to AS bigint), CAST(:key_due AS bigint), CAST(:key_id AS uuid), CAST(:limit AS integer)
 ) AS q
 ORDER BY q.due_at, q.task_id
 
 -- name: rearm
 -- Give a page of requeue rows their next moments, or drop them, where due_at <= :to still.
--- In:    shard, epoch, to, and one array element a row: task_id, again (ms, null: drop), published
+-- In:    shard, epoch, to, and one array element a row: task_id, again (ms, null: drop),
+--        reason (null: as before)
 -- Out:   integer: rows changed; WT001 where another epoch leads
 -- Cost:  one update a row
 -- Locks: fence shared, requeue rows by task_id, pointer row
 SELECT wheel_rearm_v1(
     CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:to AS bigint),
-    CAST(:task_ids AS uuid[]), CAST(:again AS bigint[]), CAST(:published AS boolean[])
+    CAST(:task_ids AS uuid[]), CAST(:again AS bigint[]), CAST(:reasons AS text[])
 )
 
 -- name: rescue
@@ -41,3 +43,35 @@ FROM wheel_pull_v1(
     CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:key_due AS bigint),
     CAST(:key_id AS uuid), CAST(:limit AS integer)
 ) AS p
+
+-- name: overflow
+-- Give tasks of one shard and partition a requeue row: their lanes did not take them.
+-- In:    shard, epoch, slot_lo, slot_hi, and one array element a task, in place order: task_id,
+--        start_time (ms), due_at (ms)
+-- Out:   integer: rows written; WT001 where another epoch leads
+-- Cost:  one descent and one requeue row a task
+-- Locks: fence shared, task rows in place order, requeue rows by task_id, pointer row
+SELECT wheel_overflow_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:slot_lo AS integer),
+    CAST(:slot_hi AS integer), CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]),
+    CAST(:due_ats AS bigint[])
+)
+
+-- name: fill
+-- Pull what waits for room in a lane in front of the due hand, the first in line first.
+-- In:    shard, epoch, biz_type, limit
+-- Out:   integer: how many; fewer than limit: no more wait; WT001 where another epoch leads
+-- Cost:  one index range, one update a row
+-- Locks: fence shared, requeue rows (locked ones are passed over), pointer row
+SELECT wheel_fill_v1(
+    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:biz_type AS text),
+    CAST(:limit AS integer)
+)
+
+-- name: lines
+-- The lanes for whose room tasks wait.
+-- In:    shard
+-- Out:   biz_type, due_at bigint (ms) of the last in line
+-- Cost:  two index descents each
+-- Locks: none
+SELECT l.biz_type, l.last_due FROM wheel_lines_v1(CAST(:shard AS smallint)) AS l

@@ -49,9 +49,9 @@ async def test_a_zombie_writes_nothing_anywhere(
     writes = {
         "close": store.close(db, 0, old, now_ms + 90_000, LOOKAHEAD_MS),
         "advance": store.advance(db, 0, old, now_ms + 90_000),
-        "rearm": rearm(db, 0, old, now_ms + 90_000, [Again(task.task_id, None, False)]),
+        "rearm": rearm(db, 0, old, now_ms + 90_000, [Again(task.task_id, None)]),
         "rescue": rescue(db, 0, old),
-        "sweep": sweep(db, 0, old, now_ms - 9_000, now_ms, now_ms - 9_000, store.NIL),
+        "sweep": sweep(db, 0, old, now_ms - 9_000, now_ms, now_ms - 9_000, store.NIL, {}),
     }
     for write in writes.values():
         with pytest.raises(LeadershipLost):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 import pytest
+from redis.asyncio import Redis
 
 from daemon import due as module
 from tests.fix_audits import AuditsHold
@@ -16,9 +18,11 @@ from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
 from wheel_timer import signal
 from wheel_timer.database import Database
-from wheel_timer.errors import DatabaseUnavailable, EventCenterUnavailable, WheelTimerError
+from wheel_timer.embedded import EmbeddedRedis
+from wheel_timer.errors import DatabaseUnavailable, WheelTimerError
 from wheel_timer.store.due import PAGE_ROWS
 from wheel_timer.store.submit import submit
+from wheel_timer.streams import unpack
 from wheel_timer.task import NewTask
 
 POINTS: Final = (
@@ -88,31 +92,53 @@ async def test_a_tick_that_fails_at_any_point_is_made_good_by_the_next(
     await audits_hold()
 
 
-async def test_what_redis_refused_is_published_once_it_takes_it_again(
-    hands: Hands, db: Database, clock: DatabaseClock, lanes: Lanes, audits_hold: AuditsHold
+async def until_back(hands: Hands) -> None:
+    """Return when the event center is there again."""
+    back = asyncio.Event()
+    hands.reach.on_change(lambda is_away: None if is_away else back.set())
+    if hands.reach.is_away:
+        async with asyncio.timeout(10):
+            await back.wait()
+
+
+async def test_what_redis_refuses_stands_in_line_until_it_takes_it(
+    own_redis: EmbeddedRedis,
+    database_url: str,
+    db: Database,
+    clock: DatabaseClock,
+    sessions: Sessions,
+    audits_hold: AuditsHold,
 ) -> None:
-    now_ms = clock.freeze()
-    await hands.serve()
-    before_ms = hands.due.current_ms
-    task = task_at(now_ms + 1_600)
-    await submit(db, 0, [task])
-    clock.advance(1_000)
-    publish = hands.event_center.publish
-
-    async def refused(*_: object) -> None:
-        raise EventCenterUnavailable("OOM command not allowed when used memory > 'maxmemory'")
-
-    hands.event_center.publish = refused  # type: ignore[assignment,method-assign]
-    for _ in range(3):
-        with pytest.raises(EventCenterUnavailable):
-            await hands.serve()
-        # The hand does not pass what is not in its lane.
-        assert hands.due.current_ms == before_ms
+    """Out of memory: it answers, and takes nothing. The hand goes on all the same."""
+    hands = Hands(database_url, own_redis.url, "wt", visibility_s=60)
+    client = Redis.from_url(own_redis.url)
+    try:
+        await hands.lead()
+        now_ms = clock.freeze()
+        await hands.serve()
+        fresh, near = task_at(now_ms + 1_600), task_at(now_ms)
+        await submit(db, 0, [fresh, near])
+        await client.config_set("maxmemory", "1")
+        clock.advance(2_500)
+        await hands.serve()
+        assert hands.reach.is_away
+        assert hands.due.current_ms == clock.now_ms() + 1_000
+        # In the order of their moments, counted from now where they have passed.
+        rows = "SELECT array_agg(due_at), min(reason), max(reason) FROM timer_requeue"
+        assert await sessions.row(rows) == ([now_ms + 62_500] * 2, "overflow", "overflow")
         await audits_hold()
-    hands.event_center.publish = publish  # type: ignore[method-assign]
-    await hands.serve()
-    assert await lanes.ids() == [task.task_id]
-    await audits_hold()
+        await client.config_set("maxmemory", "0")
+        await until_back(hands)
+        await hands.fill.tick()
+        clock.advance(1_000)
+        await hands.serve()
+        lane: Any = await client.xrange(hands.event_center.lane_key("orders"))
+        found = {unpack(fields[b"r"], "orders", at).task_id for at, fields in lane}
+        assert found == {fresh.task_id, near.task_id}
+        await audits_hold()
+    finally:
+        await client.aclose()
+        await hands.close()
 
 
 @pytest.fixture

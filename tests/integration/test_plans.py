@@ -220,6 +220,7 @@ async def test_the_requeue_rows_of_a_hot_second_are_read_with_one_descent_each(
             session,
             "requeue_due",
             {
+                "again": False,
                 "shard": 0,
                 "after": low_ms - 1,
                 "to": high_ms,
@@ -241,7 +242,15 @@ async def test_a_range_without_requeue_rows_touches_no_partition(
         page, read = await read_by(
             session,
             "requeue_due",
-            {"shard": 0, "after": 0, "to": 1, "limit": BATCH, "key_due": 0, "key_id": NIL},
+            {
+                "shard": 0,
+                "again": False,
+                "after": 0,
+                "to": 1,
+                "limit": BATCH,
+                "key_due": 0,
+                "key_id": NIL,
+            },
         )
         assert (page, read) == ([], 0)
         assert await touched(session) == []
@@ -317,6 +326,8 @@ async def test_a_statement_locks_the_partitions_it_names_only(
             "to": edge_ms + 99_999,
             "key_time": from_ms,
             "key_id": NIL,
+            "slow": [],
+            "waits": [],
             "limit": 1_000,
         },
         "submit": {

@@ -87,6 +87,7 @@ async def test_a_drop_leaves_the_newer_row_of_a_replay_alone(
 ) -> None:
     """The hand read the row while its task was settled; a replay comes before the drop."""
     now_ms = clock.freeze()
+    await hands.serve()
     task = task_at(now_ms)
     await submit(db, 0, [task])
     session = await sessions.open()
@@ -148,7 +149,7 @@ async def test_a_rearm_that_waits_for_a_row_looks_at_it_again(
             "UPDATE timer_requeue SET due_at = %s, reason = 'run'", [now_ms + 4_001]
         )
         rearming = asyncio.create_task(
-            rearm(db, 0, hands.leader.epoch, to_ms, [Again(task.task_id, None, False)])
+            rearm(db, 0, hands.leader.epoch, to_ms, [Again(task.task_id, None)])
         )
         await sessions.until_waiting("wheel_rearm")
     assert await rearming == 0

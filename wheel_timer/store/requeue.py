@@ -8,6 +8,7 @@ from uuid import UUID
 
 from wheel_timer.database import Database
 from wheel_timer.store.due import PAGE_ROWS, Key, Window
+from wheel_timer.store.place import by_partition
 
 
 class Requeued(NamedTuple):
@@ -25,25 +26,29 @@ class Requeued(NamedTuple):
 
 class Again(NamedTuple):
     """
-    A row's next moment, or None: its task is settled and the row goes. published: it goes by the
-    name of `published` from now on.
+    A row's next moment, or None: its task is settled and the row goes. reason: what it goes by
+    from now on; None: as before.
     """
 
     task_id: UUID
     again_ms: int | None
-    published: bool
+    reason: str | None = None
 
 
-async def requeue_page(db: Database, shard: int, window: Window, key: Key) -> list[Requeued]:
+async def requeue_page(
+    db: Database, shard: int, window: Window, key: Key, *, is_again: bool
+) -> list[Requeued]:
     """
     Rows with due_at in the window, behind `key`, in order of (due_at, task_id).
 
+    is_again: retries, releases, runs and replays; else all others.
     At most PAGE_ROWS; fewer: the window is done.
     """
     rows = await db.fetch(
         "requeue_due",
         {
             "shard": shard,
+            "again": is_again,
             "after": window.after_ms,
             "to": window.to_ms,
             "key_due": key.time_ms,
@@ -68,12 +73,53 @@ async def rearm(db: Database, shard: int, epoch: int, to_ms: int, rows: Sequence
             "to": to_ms,
             "task_ids": [r.task_id for r in rows],
             "again": [r.again_ms for r in rows],
-            "published": [r.published for r in rows],
+            "reasons": [r.reason for r in rows],
         },
     )
     assert row is not None
     changed: int = row[0]
     return changed
+
+
+async def overflow(
+    db: Database, shard: int, epoch: int, places: Sequence[tuple[int, UUID]], due_ms: Sequence[int]
+) -> None:
+    """
+    See to it that these tasks, (start_time_ms, task_id), come again at due_ms: their lanes did not
+    take them. Those settled, moved or waiting for a retry are left alone.
+
+    At most PAGE_ROWS. Raises LeadershipLost, with nothing changed in that partition.
+    """
+    rows = zip(places, due_ms, strict=True)
+    for run, batch in by_partition(rows, lambda row: row[0]):
+        await db.execute(
+            "overflow",
+            {
+                "shard": shard,
+                "epoch": epoch,
+                "slot_lo": run.slot_lo,
+                "slot_hi": run.slot_hi,
+                "task_ids": [place[1] for place, _ in batch],
+                "start_times": [place[0] for place, _ in batch],
+                "due_ats": [due for _, due in batch],
+            },
+        )
+
+
+async def fill(db: Database, shard: int, epoch: int, biz_type: str, limit: int) -> int:
+    """Let the first in line for a lane come now. Returns how many; fewer than limit: all."""
+    row = await db.fetch_one(
+        "fill", {"shard": shard, "epoch": epoch, "biz_type": biz_type, "limit": limit}
+    )
+    assert row is not None
+    filled: int = row[0]
+    return filled
+
+
+async def lines(db: Database, shard: int) -> dict[str, int]:
+    """The biz_types of which tasks stand in line, and when the last of each is due (ms)."""
+    rows = await db.fetch("lines", {"shard": shard})
+    return {row[0]: row[1] for row in rows}
 
 
 class Pulled(NamedTuple):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -25,12 +26,20 @@ class Swept(NamedTuple):
 
 
 async def sweep(
-    db: Database, shard: int, epoch: int, after_ms: int, to_ms: int, key_ms: int, key_id: UUID
+    db: Database,
+    shard: int,
+    epoch: int,
+    after_ms: int,
+    to_ms: int,
+    key_ms: int,
+    key_id: UUID,
+    waits_ms: Mapping[str, int],
 ) -> Swept:
     """
     One page of the sweep over (after, to], behind the key; moves sweep_time. A transaction.
 
-    The range must not run over the ring's end; an empty one only moves the hand.
+    The range must not run over the ring's end; an empty one only moves the hand. waits_ms: the
+    lanes in which a reference waits for longer than a visibility time.
     Raises LeadershipLost, with nothing written.
     """
     row = await db.fetch_one(
@@ -43,6 +52,8 @@ async def sweep(
             "key_time": key_ms,
             "key_id": key_id,
             "limit": PAGE_ROWS,
+            "slow": list(waits_ms),
+            "waits": list(waits_ms.values()),
         },
     )
     assert row is not None
