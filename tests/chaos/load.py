@@ -141,6 +141,9 @@ class Load:
         turn = self._random.randrange(1_000)
         while time.monotonic() < give_up_s:
             ports = self._ports()
+            if not ports:
+                await asyncio.sleep(PAUSE_S)
+                continue
             turn += 1
             url = f"http://127.0.0.1:{ports[turn % len(ports)]}{path}"
             try:

@@ -81,11 +81,12 @@ class World:
         """Everything up, led, and able to call."""
         await self.receiver.endpoint.start()
         await self.configure()
-        for _ in range(self.case.daemons):
-            await self.daemon()
-        for _ in range(self.case.brokers):
-            await self.broker()
-        await self.led()
+        for number in range(self.case.daemons):
+            await self.daemon(trouble=_at(self.case.daemon_troubles, number))
+            if not number:
+                await self.led()
+        for number in range(self.case.brokers):
+            await self.broker(trouble=_at(self.case.broker_troubles, number))
 
     async def configure(self, **fields: Any) -> None:
         """The one biz_type: what the case says of it, and now this."""
@@ -285,6 +286,10 @@ async def open_world(
         stack.push_async_callback(world.close)
         await world.start()
         yield world
+
+
+def _at(troubles: Sequence[Trouble], number: int) -> Trouble:
+    return troubles[number] if number < len(troubles) else Trouble()
 
 
 def _free_port() -> int:
