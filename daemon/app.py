@@ -131,7 +131,8 @@ class Daemon:
                 if monotonic_s() - self._measured_s >= PULSE_IDLE_S:
                     self._measured_s = monotonic_s()
                     await self._clock.measure()
-                term = await leader.poll()
+                # A leader that does not know the time would stand in the way of one that does.
+                term = None if self._clock.has_jumped else await leader.poll()
             except WheelTimerError as error:
                 log.warning("shard %d cannot be polled: %s", leader.shard, error)
                 metrics.database_up(False)

@@ -177,6 +177,14 @@ class Clock:
         """Whether the clock is known well enough to call anybody by it."""
         return self.uncertainty_ms() <= UNCERTAINTY_MS_MAX
 
+    @property
+    def has_jumped(self) -> bool:
+        """
+        Whether the database's clock has jumped forward, as this process sees it. If it is this
+        machine's own clock that is wrong, others do not: so who says yes takes no work from them.
+        """
+        return self._jumped
+
     def reached(self, moment_ms: float) -> bool:
         """Whether a moment has come."""
         return self.now_ms() >= moment_ms

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from itertools import pairwise
+from itertools import zip_longest
 from typing import Final
 
 from daemon.leader import LEASE_S
@@ -44,7 +44,7 @@ async def kill_at_every_step(world: World) -> None:
     heir = await world.daemon(die=(STEPS[0], 2))
     leader.kill()
     world.gone(leader)
-    for step, next_step in pairwise((*STEPS, None)):
+    for step, next_step in zip_longest(STEPS, STEPS[1:]):
         doomed = heir
         heir = await world.daemon(die=None if next_step is None else (next_step, 2))
         await doomed.comes_to(step, timeout_s=STEP_S)

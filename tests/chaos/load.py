@@ -82,6 +82,10 @@ class Load:
                 elif verb == "move":
                     await self._move(task)
 
+    def expect(self, biz_id: str, due_ms: int) -> None:
+        """A task that somebody else has put there."""
+        self.submitted[biz_id] = Submitted(biz_id, "plain", [due_ms], accepted_ns=time.time_ns())
+
     def _new(self, plan: Plan) -> Submitted:
         self._count += 1
         is_near = self._random.random() < 0.5

@@ -47,6 +47,7 @@ class Receiver:
                 received.task_id,
                 round(start_time.timestamp() * 1000),
                 status,
+                int(headers["webhook-timestamp"]),
                 self._offset_ms(),
             )
         )
