@@ -34,20 +34,19 @@ from wheel_timer.database import Database
 from wheel_timer.echo import echo_route
 from wheel_timer.errors import Forbidden, StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.heartbeat import Heartbeat
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
-from wheel_timer.store import leader as nodes
+from wheel_timer.store.leader import cluster_id
 from wheel_timer.store.migrate import check_schema
-from wheel_timer.version import __version__
 from wheel_timer.window import window
 
 log: Final = logging.getLogger(__name__)
 
 Role = Literal["api", "notifier", "both"]
 
-BEAT_EACH_S: Final = 20.0
 DRAIN_BEYOND_TIMEOUT_S: Final = 5.0
 
 
@@ -70,6 +69,7 @@ class Broker:
         self._keys = Keys(self._api_db, self._clock)
         if role != "notifier":
             self._clock.on_biz_version(self._keys.pulse)
+        self._heartbeat = Heartbeat(self._db, self._clock, self._identity, "broker")
         self._health = Health(self._ready)
         self._loops: list[asyncio.Task[None]] = []
         self._submitter: Submitter | None = None
@@ -95,11 +95,14 @@ class Broker:
             settings.redis_url,
             prefix=settings.redis_prefix,
             consumer=self._identity,
-            cluster_id=await nodes.cluster_id(self._db),
+            cluster_id=await cluster_id(self._db),
         )
         event_center.window_of = self._window_of
         self._event_center = event_center
-        self._loops = [asyncio.create_task(self._clock.run()), asyncio.create_task(self._beat())]
+        self._loops = [
+            asyncio.create_task(self._clock.run()),
+            asyncio.create_task(self._heartbeat.run()),
+        ]
         if self._role != "api":
             self._notifier = Notifier(
                 db=self._db,
@@ -155,10 +158,7 @@ class Broker:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._registry.stop()
-        try:
-            await nodes.leave(self._db, self._identity)
-        except WheelTimerError as error:
-            log.warning("left without saying so: %s", error)
+        await self._heartbeat.leave()
         if self._event_center is not None:
             await self._event_center.close()
         await self._api_db.close()
@@ -192,15 +192,6 @@ class Broker:
         if not draining.done():
             draining.cancel()
         await asyncio.gather(draining, hurry, return_exceptions=True)
-
-    async def _beat(self) -> None:
-        """Say that we live: to people who look, not to the protocol."""
-        while True:
-            try:
-                await nodes.beat(self._db, self._identity, "broker", __version__)
-            except WheelTimerError as error:
-                log.warning("no heartbeat: %s", error)
-            await asyncio.sleep(BEAT_EACH_S)
 
     async def _ready(self) -> tuple[bool, dict[str, Any]]:
         """API: a commit is possible. Notifier: claims are. Redis away only degrades."""
@@ -264,7 +255,11 @@ async def main(
     if not settings.database_url or not settings.redis_url:
         raise StartRefused("a broker needs DATABASE_URL and REDIS_URL")
     await asyncio.to_thread(
-        check_schema, settings.database_url, settings.database_schema, settings.shards
+        check_schema,
+        settings.database_url,
+        settings.database_schema,
+        settings.shards,
+        settings.instance,
     )
     if sockets is None:
         sockets = [listen(host, port)]

@@ -30,7 +30,7 @@ from broker.report import Report
 from broker.settler import Settler
 from broker.terms import Terms
 from broker.transport import CallbackTransport
-from wheel_timer import signal
+from wheel_timer import metrics, signal
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.store.settle import FINAL
@@ -87,11 +87,19 @@ class Caller:
             return
         outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
         if outcome is None:
+            self._count_repeat(claim, ref)
             self._attempts.add(asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms)))
         else:
             lane.gate.refund(now_ms)
             self.settle(lane, claim, ref, outcome)
             self._slot_free(lane)
+
+    def _count_repeat(self, claim: Claim, ref: Ref) -> None:
+        """The receiver may have been called for this life already, and nobody here knows."""
+        if claim.was_lost:
+            metrics.repeat("lost")
+        elif max(ref.moment_ms, claim.create_time_ms) <= self._clock.restored_ms:
+            metrics.repeat("restored")
 
     async def drain(self, drain_s: float) -> None:
         """Let the calls in flight end; those that last longer count as failed, and come again."""

@@ -82,13 +82,14 @@ class Notifier:
         self._measuring: asyncio.Task[None] | None = None
         # Errands that nobody waits for; kept here, or the loop might drop them half-way.
         self._errands: set[asyncio.Task[None]] = set()
-        self._is_out = False
         self._report = Report()
         self._transport = open_transport(settings)
         self._reader = Reader(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
-            lanes_with_room=self._lanes_with_room,
+            lanes_with_room=lambda: [
+                name for name, lane in self._lanes.items() if lane.has_room(clock.now_ms())
+            ],
             deliver=self._deliver,
         )
         self.takeover = TakeOver(
@@ -97,7 +98,6 @@ class Notifier:
             lanes_with_slots=lambda: [name for name, lane in self._lanes.items() if lane.slots],
             deliver=self._deliver,
             shared=self._take_share,
-            lives=self._knows_the_time,
         )
         self._settler = Settler(
             db=db,
@@ -271,23 +271,6 @@ class Notifier:
         except EventCenterUnavailable as error:
             # A lane that nobody reads: some bytes, until the biz_type is there again.
             logger.warning("the lanes of deleted biz_types stay: %s", error)
-
-    def _lanes_with_room(self) -> list[str]:
-        now_ms = self._clock.now_ms()
-        if self._clock.has_jumped:
-            return []
-        return [name for name, lane in self._lanes.items() if lane.has_room(now_ms)]
-
-    def _knows_the_time(self) -> bool:
-        """Once a second: if not, everything is left to brokers that do."""
-        if not self._clock.has_jumped:
-            if self._is_out:
-                self._is_out = False
-                self._reader.wake()
-            return True
-        self._is_out = True
-        self._send(self._hand_back_all())
-        return False
 
     def _take_share(self, share: Share) -> None:
         """Once a second: this broker's place among the others."""

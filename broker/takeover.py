@@ -34,8 +34,7 @@ logger = logging.getLogger(__name__)
 class TakeOver:
     """
     lanes: all lanes there are; lanes_with_slots: those to take over for. deliver: takes what was
-    taken over. shared: told, at every beat, which part of the work is this broker's. lives: whether
-    it can work at all; one that cannot is silent, and so taken for dead.
+    taken over. shared: told, at every beat, which part of the work is this broker's.
 
     A broker that comes into more than it had (it is new, or another has gone) waits for
     BEATS_TO_GROW beats without a change, until the others know and have given up their part.
@@ -49,14 +48,12 @@ class TakeOver:
         lanes_with_slots: Callable[[], Sequence[str]],
         deliver: Callable[[Sequence[Ref]], None],
         shared: Callable[[Share], None],
-        lives: Callable[[], bool],
     ) -> None:
         self._event_center = event_center
         self._lanes = lanes
         self._deliver = deliver
         self._lanes_with_slots = lanes_with_slots
         self._shared = shared
-        self._lives = lives
         self._place = (0, 0)
         self._beats_in_place = 0
         self._beat_s = 0.0
@@ -77,9 +74,8 @@ class TakeOver:
         is_reachable = True
         while not self._stopped.is_set():
             try:
-                if self._lives():
-                    await self.beat()
-                    is_reachable = True
+                await self.beat()
+                is_reachable = True
             except EventCenterUnavailable as error:
                 if is_reachable:
                     logger.warning("no heartbeat to the event center: %s", error)

@@ -30,20 +30,18 @@ from wheel_timer.clock import PULSE_IDLE_S, Clock
 from wheel_timer.database import Database, Session
 from wheel_timer.errors import StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.heartbeat import Heartbeat
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
 from wheel_timer.reach import Reach
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
-from wheel_timer.store import leader as store
-from wheel_timer.store.leader import Term
+from wheel_timer.store.leader import Term, cluster_id
 from wheel_timer.store.migrate import check_schema
-from wheel_timer.version import __version__
 
 log: Final = logging.getLogger(__name__)
 
-BEAT_EACH_S: Final = 20.0
 UNWANTED_S: Final = 1.0
 FAULT_PAUSE_S: Final = 0.5
 OPS_GRACE_S: Final = 1.0
@@ -74,6 +72,7 @@ class Daemon:
         self._limits = Limits(self._db)
         self._clock.on_biz_version(self._limits.pulse)
         self._alive = 1
+        self._heartbeat = Heartbeat(self._db, self._clock, self._identity, "daemon", self._beaten)
         self._measured_s = 0.0
         self._stopping = asyncio.Event()
         self.health = Health(self._ready)
@@ -87,10 +86,10 @@ class Daemon:
             self._settings.redis_url,
             prefix=self._settings.redis_prefix,
             consumer=self._identity,
-            cluster_id=await store.cluster_id(self._db),
+            cluster_id=await cluster_id(self._db),
         )
         reach = Reach(event_center)
-        beat = asyncio.create_task(self._beat())
+        beat = asyncio.create_task(self._heartbeat.run())
         shards = [
             asyncio.create_task(self._serve(leader, event_center, reach))
             for leader in self._leaders
@@ -103,10 +102,7 @@ class Daemon:
         await asyncio.gather(*shards)
         beat.cancel()
         await asyncio.gather(beat, return_exceptions=True)
-        try:
-            await store.leave(self._db, self._identity)
-        except WheelTimerError as error:
-            log.warning("left without saying so: %s", error)
+        await self._heartbeat.leave()
         await self._session.close()
         await reach.stop()
         await event_center.close()
@@ -131,8 +127,11 @@ class Daemon:
                 if monotonic_s() - self._measured_s >= PULSE_IDLE_S:
                     self._measured_s = monotonic_s()
                     await self._clock.measure()
-                # A leader that does not know the time would stand in the way of one that does.
-                term = None if self._clock.has_jumped else await leader.poll()
+                if self._clock.jump_ms is not None:
+                    # It may be this machine's own clock that is wrong, and the others can go on.
+                    await asyncio.sleep(POLL_S)
+                    continue
+                term = await leader.poll()
             except WheelTimerError as error:
                 log.warning("shard %d cannot be polled: %s", leader.shard, error)
                 metrics.database_up(False)
@@ -218,17 +217,13 @@ class Daemon:
         leader.step_down("its lease was not renewed in time")
         await leader.resign()
 
-    async def _beat(self) -> None:
-        """Say that we live, and hear how many do. Give up a shard over our share."""
-        while True:
-            try:
-                self._alive = await store.beat(self._db, self._identity, "daemon", __version__)
-            except WheelTimerError as error:
-                log.warning("no heartbeat: %s", error)
-            leading = [leader for leader in self._leaders if leader.is_leader]
-            if len(leading) > self._share():
-                leading[-1].step_down(f"{self._alive} daemons share the shards")
-            await asyncio.sleep(BEAT_EACH_S)
+    def _beaten(self, alive: int | None) -> None:
+        """So many daemons share the shards. Give up a shard over our share."""
+        if alive is not None:
+            self._alive = alive
+        leading = [leader for leader in self._leaders if leader.is_leader]
+        if len(leading) > self._share():
+            leading[-1].step_down(f"{self._alive} daemons share the shards")
 
     async def _ready(self) -> tuple[bool, dict[str, Any]]:
         """Leading or standing by, with a database that answers. Redis away only degrades."""
@@ -247,7 +242,11 @@ async def main(settings: Settings, stop: Stop, ops_port: int) -> None:
     if not settings.database_url or not settings.redis_url:
         raise StartRefused("a daemon needs DATABASE_URL and REDIS_URL")
     await asyncio.to_thread(
-        check_schema, settings.database_url, settings.database_schema, settings.shards
+        check_schema,
+        settings.database_url,
+        settings.database_schema,
+        settings.shards,
+        settings.instance,
     )
     daemon = Daemon(settings)
     key = settings.admin_key

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -53,6 +54,16 @@ class DatabaseClock:
     def clear(self) -> None:
         """Back to the machine's own time."""
         self._connection.execute("DELETE FROM timer_clock")
+
+    def jump(self, by_ms: int) -> None:
+        """The server's own clock is by_ms off from now on, and nobody has said that it is a test's.
+        0 puts it right."""
+        row = self._connection.execute(
+            "SELECT pg_get_functiondef(CAST('wheel_now_us()' AS regprocedure))"
+        ).fetchone()
+        assert row is not None
+        jumped = re.sub(r"\* 1000000( \+ \S+)?;", f"* 1000000 + ({by_ms * 1000});", row[0])
+        self._connection.execute(jumped.encode())
 
     def _show(self, shown_ms: int, *, frozen: bool) -> None:
         self._connection.execute(SET, {"shown_us": shown_ms * 1000, "frozen": frozen})

@@ -33,6 +33,31 @@ CREATE TYPE public.wheel_change AS (
 	verdict text
 );
 
+CREATE FUNCTION public.wheel_adopt_v1(p_instance text, p_reason text, p_actor text) RETURNS text
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_before text;
+BEGIN
+    PERFORM wheel_configuration_turn_v1();
+    IF p_reason IS NOT NULL AND NOT EXISTS (
+        SELECT FROM timer_brake AS b WHERE b.reason IS NOT NULL
+    ) THEN
+        PERFORM wheel_brake_v1(p_actor, p_reason);
+    END IF;
+    SELECT m.instance INTO v_before FROM timer_meta AS m FOR UPDATE;
+    UPDATE timer_meta SET instance = p_instance, restored_at = wheel_now_ms();
+    DELETE FROM timer_node;
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (
+        wheel_now_ms(), p_actor, 'wheel.adopt', 'wheel',
+        jsonb_build_object('instance', v_before), jsonb_build_object('instance', p_instance)
+    );
+    RETURN v_before;
+END
+$$;
+
 CREATE FUNCTION public.wheel_advance_v1(p_shard smallint, p_epoch bigint, p_current bigint) RETURNS void
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -3751,6 +3776,10 @@ CREATE TABLE public.timer_meta (
     one_row boolean DEFAULT true NOT NULL,
     cluster_id uuid DEFAULT gen_random_uuid() NOT NULL,
     shards smallint NOT NULL,
+    instance text COLLATE pg_catalog."C",
+    restored_at bigint,
+    jumps_accepted bigint DEFAULT 0 NOT NULL,
+    jump_ahead bigint DEFAULT 0 NOT NULL,
     CONSTRAINT timer_meta_one_row_check CHECK (one_row),
     CONSTRAINT timer_meta_shards_check CHECK (((shards >= 1) AND (shards <= 4096)))
 );
@@ -3769,6 +3798,7 @@ CREATE TABLE public.timer_node (
     version text NOT NULL,
     started bigint NOT NULL,
     heartbeat bigint NOT NULL,
+    clock_jump bigint,
     CONSTRAINT timer_node_role_check CHECK ((role = ANY (ARRAY['daemon'::text, 'broker'::text])))
 );
 

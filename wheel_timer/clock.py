@@ -8,9 +8,9 @@ least the value in it; when the question went out, at most that value. The best 
 biz_type has changed, and the due hand's look carries it along.
 
 A jump of the database's clock forward by more than `jump_max_s` against the monotonic clock makes
-the clock unknown: nothing is claimed and no moment is closed until the clock comes back or the
-process is started anew. Downtime is no jump; a clock set for tests is none either, and is asked
-for all the time, so that whoever sets it waits for milliseconds only.
+the clock unknown: nothing is claimed and no moment is closed until it comes back or an operator
+accepts it (jump.py). Downtime is no jump; a clock set for tests is none either, and is asked for
+all the time, so that whoever sets it waits for milliseconds only.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ from typing import Final, NamedTuple
 from wheel_timer import metrics
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
+from wheel_timer.jump import Accepted, JumpGuard
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.signal import reached
 
@@ -53,11 +54,17 @@ class _Sample(NamedTuple):
 
 
 class Pulse(NamedTuple):
-    """What the database says of its clock (last of all), and the highest biz_type version."""
+    """
+    What the database says of its clock (last of all), the highest biz_type version, what was
+    accepted of jumps (as jump.Accepted), and when it was restored from a backup (0: never).
+    """
 
     is_test: bool
     is_frozen: bool
     biz_version: int
+    jumps_accepted: int
+    jump_ahead_ms: int
+    restored_ms: int
     now_us: int
 
 
@@ -65,26 +72,35 @@ class Clock:
     """
     The estimate of one process. Call `measure` once before use; `run` keeps it fresh.
 
-    jump_max_s: the CLOCK_JUMP_MAX setting.
+    jump_max_s: the CLOCK_JUMP_MAX setting. restored_ms: what was due by then may have been called
+    before the database was restored from a backup; 0: it never was. offset_ms: its clock less this
+    machine's, at the last answer.
     """
 
     def __init__(self, db: Database, *, jump_max_s: float = 60.0) -> None:
         self._db = db
-        self._jump_max_ms = jump_max_s * 1000
+        self._guard = JumpGuard(jump_max_s * 1000)
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
         self._lower_ms = -math.inf
         self._upper_ms = math.inf
         self._frozen_ms: float | None = None
         self._test = False
-        self._jumped = False
         self._busy = False
+        self.restored_ms = 0
+        self.offset_ms = 0.0
         self._listeners: list[Callable[[int], None]] = []
         self._test_listeners: list[Callable[[], None]] = []
+        self._jump_listeners: list[Callable[[], None]] = []
 
     @property
     def is_test(self) -> bool:
         """Whether the database's clock is a test's, which may be set at any time."""
         return self._test
+
+    @property
+    def jump_ms(self) -> float | None:
+        """How far the database's clock has jumped forward; None where it is followed."""
+        return self._guard.ahead_ms
 
     def on_biz_version(self, listener: Callable[[int], None]) -> None:
         """
@@ -97,6 +113,10 @@ class Clock:
     def on_test_pulse(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each answer of a test's clock: it may have been set."""
         self._test_listeners.append(listener)
+
+    def on_jump(self, listener: Callable[[], None]) -> None:
+        """Call `listener` when the clock has jumped, and when it is followed again."""
+        self._jump_listeners.append(listener)
 
     def busy(self) -> None:
         """Something is under way: pulse at the quicker rate until the next pulse."""
@@ -114,8 +134,11 @@ class Clock:
             self._samples.clear()
         self._test = pulse.is_test
         self._frozen_ms = now_ms if pulse.is_frozen else None
-        self._take(_Sample(came_s, now_ms, now_ms + (came_s - sent_s) * 1000))
-        metrics.clock_offset(now_ms / 1000 - time.time())
+        self.restored_ms = pulse.restored_ms
+        accepted = Accepted(pulse.jumps_accepted, pulse.jump_ahead_ms)
+        self._take(_Sample(came_s, now_ms, now_ms + (came_s - sent_s) * 1000), accepted)
+        self.offset_ms = now_ms - time.time() * 1000
+        metrics.clock_offset(self.offset_ms / 1000)
         reached("clock.measured")
         for listener in self._listeners:
             listener(pulse.biz_version)
@@ -123,22 +146,22 @@ class Clock:
             for told in self._test_listeners:
                 told()
 
-    def _take(self, sample: _Sample) -> None:
+    def _take(self, sample: _Sample, accepted: Accepted) -> None:
         if not self._test:
-            expected_ms = self._latest(sample.at_s) if self._samples else time.time() * 1000
+            is_first = not self._samples
+            expected_ms = time.time() * 1000 if is_first else self._latest(sample.at_s)
             ahead_ms = sample.lower_ms - expected_ms
-            if ahead_ms > self._jump_max_ms:
-                if not self._jumped:
-                    log.error(
-                        "the database's clock jumped forward by %.1f s: nothing is closed or"
-                        " called until it comes back or this process is started anew",
-                        ahead_ms / 1000,
-                    )
-                self._jumped = True
+            had_jumped = self._guard.ahead_ms is not None
+            follows = self._guard.follows(ahead_ms, accepted, is_first=is_first)
+            metrics.clock_jump((self._guard.ahead_ms or 0.0) / 1000)
+            if had_jumped == follows:
+                for listener in self._jump_listeners:
+                    listener()
+            if not follows:
                 return
-        if self._jumped:
-            log.info("the database's clock is back")
-            self._jumped = False
+            if ahead_ms > 0:
+                # Set forward, by little or by consent: what it said before no longer bounds it.
+                self._samples.clear()
         if self._samples and self._now(sample.at_s) > sample.upper_ms:
             # It was set back: what it said before no longer bounds it.
             self._samples.clear()
@@ -161,7 +184,7 @@ class Clock:
 
     def uncertainty_ms(self) -> float:
         """How far the true value may lie ahead of `now_ms`."""
-        if not self._samples or self._jumped:
+        if not self._samples or self._guard.ahead_ms is not None:
             return math.inf
         at_s = monotonic_s()
         return max(0.0, self._latest(at_s) - self._now(at_s))
@@ -176,14 +199,6 @@ class Clock:
     def is_known(self) -> bool:
         """Whether the clock is known well enough to call anybody by it."""
         return self.uncertainty_ms() <= UNCERTAINTY_MS_MAX
-
-    @property
-    def has_jumped(self) -> bool:
-        """
-        Whether the database's clock has jumped forward, as this process sees it. If it is this
-        machine's own clock that is wrong, others do not: so who says yes takes no work from them.
-        """
-        return self._jumped
 
     def reached(self, moment_ms: float) -> bool:
         """Whether a moment has come."""

@@ -91,6 +91,11 @@ _CALLBACK_DURATION: Final = _histogram(
 _CALLBACKS: Final = _counter(
     "callbacks_total", "Attempts, by what came of them.", ["biz_type", "outcome"]
 )
+_REPEATS: Final = _counter(
+    "repeats_total",
+    "Calls that may have been made before: the last broker was lost, or the database was restored.",
+    ["reason"],
+)
 _TASKS_SUBMITTED: Final = _counter(
     "tasks_submitted_total", "Tasks accepted and committed.", ["biz_type"]
 )
@@ -165,6 +170,11 @@ _CLOCK_OFFSET: Final = _gauge(
     "The database's clock less this machine's.",
     multiprocess_mode="livemostrecent",
 )
+_CLOCK_JUMP: Final = _gauge(
+    "clock_jump_seconds",
+    "How far the database's clock has jumped forward, 0 unless that holds the hands and the calls.",
+    multiprocess_mode="livemax",
+)
 _DATABASE_UP: Final = _gauge(
     "database_up", "1 while Postgres answers.", multiprocess_mode="livemostrecent"
 )
@@ -232,6 +242,11 @@ def callback_ended(biz_type: str, outcome: str, duration_s: float) -> None:
     label = _biz_labels.label(biz_type)
     _CALLBACKS.labels(label, outcome).inc()
     _CALLBACK_DURATION.labels(label).observe(duration_s)
+
+
+def repeat(reason: str) -> None:
+    """reason: lost, restored."""
+    _REPEATS.labels(reason).inc()
 
 
 def tasks_submitted(biz_type: str, tasks: int) -> None:
@@ -304,6 +319,11 @@ def tasks_standing(totals: Mapping[str, tuple[int, int]]) -> None:
 
 def clock_offset(offset_s: float) -> None:
     _CLOCK_OFFSET.set(offset_s)
+
+
+def clock_jump(ahead_s: float) -> None:
+    """0: the clock is followed."""
+    _CLOCK_JUMP.set(ahead_s)
 
 
 def database_up(is_up: bool) -> None:

@@ -33,6 +33,7 @@ SECRET_URLS: Final = frozenset(
 # Kubernetes sets these for each service; of one named wheel-timer they begin like ours.
 _KUBERNETES: Final = re.compile(r"(_SERVICE_HOST|_PORT)$|_PORT_")
 _SCHEMA: Final = re.compile(r"[a-z_][a-z0-9_]{0,62}")
+_INSTANCE: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 _REDIS_PREFIX: Final = re.compile(r"[A-Za-z0-9._-]{1,32}")
 _SCHEMES: Final = {
     "DATABASE_URL": ("postgresql", "postgres", "postgresql+psycopg"),
@@ -69,6 +70,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     key: str | None = None
     shards: int
+    instance: str
     visibility: float
     lookahead: float
     retention: float
@@ -248,6 +250,8 @@ def _check(settings: Settings) -> None:
             raise StartRefused(f"{name} must begin with {schemes[0]}://")
     if not _SCHEMA.fullmatch(settings.database_schema):
         raise StartRefused("DATABASE_SCHEMA must be a lower-case SQL name")
+    if not _INSTANCE.fullmatch(settings.instance):
+        raise StartRefused("INSTANCE takes 1 to 64 letters, digits and . _ -")
     if not _REDIS_PREFIX.fullmatch(settings.redis_prefix):
         raise StartRefused("REDIS_PREFIX takes 1 to 32 letters, digits and . _ -")
     for name, ranges in (

@@ -13,6 +13,7 @@ from starlette.responses import Response
 from broker.api.actor import actor_of
 from broker.api.brake import BrakeOut, brake_out
 from broker.api.context import Context
+from broker.api.jump import ClockJumpOut, clock_jump
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.times import format_time
 from broker.api.view import Time
@@ -60,10 +61,14 @@ class LaneOut(Struct):
 
 
 class WheelOut(Struct):
-    """now: the database's clock. brake: null where it is off."""
+    """
+    now: the database's clock. brake: null where it is off. clock_jump: while hands and calls are
+    held because that clock has jumped, else null.
+    """
 
     now: Time
     brake: BrakeOut | None
+    clock_jump: ClockJumpOut | None
     shards: list[ShardOut]
     lanes: list[LaneOut]
 
@@ -84,7 +89,15 @@ async def get_wheel(context: Context, request: Request) -> Response:
     known = [biz for name in names if (biz := context.registry.get(name)) is not None]
     lanes = [_lane_out(biz, depths.get(biz.biz_type), waits) for biz in known]
     brake = brake_out(context.registry.brake)
-    return json_answer(WheelOut(format_time(now_ms), brake, [_shard_out(s) for s in found], lanes))
+    return json_answer(
+        WheelOut(
+            now=format_time(now_ms),
+            brake=brake,
+            clock_jump=await clock_jump(context),
+            shards=[_shard_out(shard) for shard in found],
+            lanes=lanes,
+        )
+    )
 
 
 def _lane_out(biz: BizType, counted: Depth | None, waits: Mapping[str, LaneWait] | None) -> LaneOut:

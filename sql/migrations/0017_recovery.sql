@@ -1,7 +1,48 @@
 -- breaking: no
--- Locks: none; creates functions.
+-- Locks: timer_meta and timer_node for an instant; creates functions.
 --
--- After a fault: putting right what an audit has found.
+-- After a fault: whose database this is, a clock that has jumped, and what the audits have found.
+
+-- instance: whose processes may run on this database; null: migrated by a version without it.
+-- restored_at: it was taken from a backup by then, as far as is known: what was due before may have
+-- been called already. jumps_accepted: how often somebody has said that the clock is right though
+-- it has jumped; jump_ahead: by how many ms it was ahead of the machine's then.
+ALTER TABLE timer_meta
+    ADD COLUMN instance       text COLLATE "C",
+    ADD COLUMN restored_at    bigint,
+    ADD COLUMN jumps_accepted bigint NOT NULL DEFAULT 0,
+    ADD COLUMN jump_ahead     bigint NOT NULL DEFAULT 0;
+
+-- clock_jump: ms by which it finds the database's clock ahead, while it holds back for that.
+ALTER TABLE timer_node ADD COLUMN clock_jump bigint;
+
+-- Take over the database for p_instance, with the brake on where there is a reason for it: in one
+-- transaction, so that no process finds it adopted and not held. A brake that is on stays as it is.
+-- What processes there were when it was copied are not here. Out: whose it was, or null.
+CREATE FUNCTION wheel_adopt_v1(p_instance text, p_reason text, p_actor text) RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_before text;
+BEGIN
+    PERFORM wheel_configuration_turn_v1();
+    IF p_reason IS NOT NULL AND NOT EXISTS (
+        SELECT FROM timer_brake AS b WHERE b.reason IS NOT NULL
+    ) THEN
+        PERFORM wheel_brake_v1(p_actor, p_reason);
+    END IF;
+    SELECT m.instance INTO v_before FROM timer_meta AS m FOR UPDATE;
+    UPDATE timer_meta SET instance = p_instance, restored_at = wheel_now_ms();
+    DELETE FROM timer_node;
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (
+        wheel_now_ms(), p_actor, 'wheel.adopt', 'wheel',
+        jsonb_build_object('instance', v_before), jsonb_build_object('instance', p_instance)
+    );
+    RETURN v_before;
+END
+$$;
 
 -- Cover tasks of one shard that nothing would look at again: each that is still pending at its
 -- place, and still behind the sweep hand without a requeue row ahead of the due hand, gets one.

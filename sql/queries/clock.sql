@@ -2,8 +2,9 @@
 -- The database's clock, and whether the configuration has changed: what every process asks each
 -- second.
 -- In:    nothing
--- Out:   is a test's clock boolean, frozen boolean, highest version of the configuration; now
---        bigint (us) last, so that it is as young as can be when it comes
+-- Out:   is a test's clock boolean, frozen boolean, highest version of the configuration; how many
+--        jumps were accepted, and how far the clock was ahead at the last (ms); when this database
+--        was restored (ms), 0 for never; now bigint (us) last, so that it is as young as can be
 -- Cost:  three index descents
 -- Locks: none
 SELECT
@@ -15,9 +16,33 @@ SELECT
         (SELECT max(k.version) FROM timer_key_api AS k),
         0
     ),
+    m.jumps_accepted,
+    m.jump_ahead,
+    coalesce(m.restored_at, 0),
     wheel_now_us()
-FROM (VALUES (1)) AS v(one)
+FROM timer_meta AS m
 LEFT JOIN timer_clock AS c ON true
+
+-- name: accept_jump
+-- The database's clock is right, though it has jumped: whoever held back for it goes on.
+-- In:    ahead bigint (ms): of the machine's; actor text
+-- Out:   bigint: how many jumps were accepted in all
+-- Locks: the row of timer_meta
+WITH accepted AS (
+    UPDATE timer_meta AS m
+    SET jumps_accepted = m.jumps_accepted + 1, jump_ahead = CAST(:ahead AS bigint)
+    RETURNING m.jumps_accepted
+), recorded AS (
+    INSERT INTO timer_change (time, actor, action, object, new)
+    SELECT
+        wheel_now_ms(),
+        CAST(:actor AS text),
+        'wheel.accept-jump',
+        'wheel',
+        jsonb_build_object('ahead_ms', CAST(:ahead AS bigint))
+    FROM accepted AS a
+)
+SELECT a.jumps_accepted FROM accepted AS a
 
 -- name: can_commit
 -- Whether this is a database that takes writes.

@@ -61,7 +61,7 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
     EXISTS (SELECT FROM timer_operation AS o WHERE o.state = 'running'),
-    m.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq'),
+    f.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq'),
     c.one_row IS NOT NULL,
     coalesce(c.frozen, false),
     greatest(
@@ -69,8 +69,12 @@ SELECT
         (SELECT b.version FROM timer_brake AS b),
         0
     ),
+    m.jumps_accepted,
+    m.jump_ahead,
+    coalesce(m.restored_at, 0),
     wheel_now_us()
-FROM timer_ledger_mark AS m
+FROM timer_meta AS m
+CROSS JOIN timer_ledger_mark AS f
 LEFT JOIN timer_clock AS c ON true
 
 -- name: advance

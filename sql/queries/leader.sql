@@ -36,39 +36,21 @@ FROM wheel_lead_renew_v1(
 SELECT pg_advisory_unlock(wheel_lock_class('timer_requeue'), CAST(:shard AS integer))
 
 -- name: lead_raise
--- Lift our epoch above one seen in the event center.
+-- Lift our epoch above one seen in the event center: this database was restored from a backup.
 -- In:    shard, epoch, seen
 -- Out:   the epoch now, or null: somebody else leads
--- Locks: pointer row
-SELECT wheel_lead_raise_v1(
-    CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:seen AS bigint)
+-- Locks: pointer row, then the row of timer_meta
+WITH raised AS MATERIALIZED (
+    SELECT wheel_lead_raise_v1(
+        CAST(:shard AS smallint), CAST(:epoch AS bigint), CAST(:seen AS bigint)
+    ) AS epoch
+), marked AS (
+    UPDATE timer_meta AS m
+    SET restored_at = wheel_now_ms()
+    FROM raised AS r
+    WHERE r.epoch IS NOT NULL
 )
-
--- name: node_beat
--- A process says that it lives; those silent for a day are forgotten.
--- In:    node, role, version
--- Out:   bigint: processes of that role that said so in the last 50 s
--- Locks: its own row
-WITH forgotten AS (
-    DELETE FROM timer_node AS n WHERE n.heartbeat < wheel_now_ms() - 86400000
-), beat AS (
-    INSERT INTO timer_node (node, role, version, started, heartbeat)
-    SELECT CAST(:node AS text), CAST(:role AS text), CAST(:version AS text), c.now, c.now
-    FROM (SELECT wheel_now_ms()) AS c(now)
-    ON CONFLICT (node) DO UPDATE SET heartbeat = EXCLUDED.heartbeat
-)
-SELECT 1 + count(*)
-FROM timer_node AS n
-WHERE n.role = CAST(:role AS text)
-    AND n.node <> CAST(:node AS text)
-    AND n.heartbeat > wheel_now_ms() - 50000
-
--- name: node_leave
--- A process ends in order.
--- In:    node
--- Out:   nothing
--- Locks: its own row
-DELETE FROM timer_node AS n WHERE n.node = CAST(:node AS text)
+SELECT r.epoch FROM raised AS r
 
 -- name: cluster_id
 -- The database's own id.

@@ -25,7 +25,7 @@ import msgspec
 import psutil
 import pytest_asyncio
 
-from tests.fault.launch import Order, Trouble
+from tests.fault.launch import Order
 from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
 from tests.fix_hands import BIZ_TYPE, ref_to, task_at
@@ -230,31 +230,16 @@ class Cluster:
         """What the one biz_type has beside its URL."""
         await store_biz.put(self.db, BIZ_TYPE, BizTypeIn(callback_url=self.endpoint.url, **biz))
 
-    async def daemon(
-        self,
-        *,
-        die: tuple[str, int] | None = None,
-        trouble: Trouble = Trouble(),
-        **settings: object,
-    ) -> Process:
+    async def daemon(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
         """Start a daemon; it stands by, or leads, once `leader.elected` is told."""
-        told = (
-            *("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done"),
-            "clock.measured",
-        )
-        return await self._launch("daemon", ["--ops-port", "0"], die, told, settings, trouble)
+        told = ("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done")
+        return await self._launch("daemon", ["--ops-port", "0"], die, told, settings)
 
-    async def broker(
-        self,
-        *,
-        die: tuple[str, int] | None = None,
-        trouble: Trouble = Trouble(),
-        **settings: object,
-    ) -> Process:
+    async def broker(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
         """Start a broker that only delivers."""
         told = ("clock.measured", "delivery.claimed")
         arguments = ["--port", "0", "--role", "notifier"]
-        return await self._launch("broker", arguments, die, told, settings, trouble)
+        return await self._launch("broker", arguments, die, told, settings)
 
     async def api(self) -> AsyncClient:
         """Start a broker that only takes orders; a client of it, for the test to close."""
@@ -271,7 +256,6 @@ class Cluster:
         die: tuple[str, int] | None,
         told: Sequence[str],
         settings: dict[str, object],
-        trouble: Trouble = Trouble(),
     ) -> Process:
         given = {
             "database_url": self.database_url,
@@ -282,7 +266,7 @@ class Cluster:
             **settings,
         }
         environ = {f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()}
-        order = Order(program, arguments, environ, "", list(told), die, trouble)
+        order = Order(program, arguments, environ, "", list(told), die)
         self._processes.append(await self._nursery.start(order))
         return self._processes[-1]
 

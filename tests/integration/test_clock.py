@@ -15,6 +15,7 @@ from wheel_timer import clock as module
 from wheel_timer.clock import UNCERTAINTY_MS_MAX, Clock, Pulse
 from wheel_timer.database import Database
 from wheel_timer.errors import DatabaseUnavailable
+from wheel_timer.jump import NONE_ACCEPTED, Accepted
 
 
 class Steady:
@@ -35,11 +36,18 @@ def steady(monkeypatch: pytest.MonkeyPatch) -> Steady:
     return told
 
 
-def answer(clock: Clock, steady: Steady, now_ms: float, *, took_ms: float = 0.0) -> None:
+def answer(
+    clock: Clock,
+    steady: Steady,
+    now_ms: float,
+    *,
+    took_ms: float = 0.0,
+    accepted: Accepted = NONE_ACCEPTED,
+) -> None:
     """The database says that it is now_ms, took_ms after it was asked."""
     sent_s = steady.s
     steady.s += took_ms / 1000
-    clock.observe(Pulse(False, False, 0, round(now_ms * 1000)), sent_s, steady.s)
+    clock.observe(Pulse(False, False, 0, *accepted, 0, round(now_ms * 1000)), sent_s, steady.s)
 
 
 def machine_ms() -> float:
@@ -126,6 +134,52 @@ async def test_a_jump_forward_makes_it_unknown_until_it_is_back(
     assert known.now_ms() == pytest.approx(base_ms + 3_000, abs=1)
 
 
+async def test_a_jump_that_is_accepted_is_followed_and_the_next_one_is_not(
+    db: Database, steady: Steady
+) -> None:
+    told: list[float | None] = []
+    known = Clock(db, jump_max_s=60)
+    known.on_jump(lambda: told.append(known.jump_ms))
+    base_ms = machine_ms()
+    # What was accepted before this process came is not meant for what it sees.
+    answer(known, steady, base_ms, accepted=Accepted(3, 0))
+    steady.s += 1
+    answer(known, steady, base_ms + 3_601_000, accepted=Accepted(3, 0))
+    assert known.jump_ms == pytest.approx(3_600_000, abs=2_000)
+    answer(known, steady, base_ms + 3_601_000, took_ms=8, accepted=Accepted(4, 3_600_000))
+    assert known.jump_ms is None
+    assert known.is_known()
+    assert known.now_ms() == pytest.approx(base_ms + 3_601_000, abs=1)
+    assert known.uncertainty_ms() == pytest.approx(8, abs=0.1)
+    steady.s += 1
+    answer(known, steady, base_ms + 7_202_000, accepted=Accepted(4, 3_600_000))
+    assert not known.is_known()
+    assert len(told) == 3
+    assert told[1] is None
+
+
+@pytest.mark.parametrize(("ahead_s", "knows"), [(3_600, True), (3_650, True), (7_200, False)])
+async def test_a_process_that_starts_follows_the_disagreement_that_was_accepted(
+    ahead_s: int, knows: bool, db: Database, steady: Steady
+) -> None:
+    known = Clock(db, jump_max_s=60)
+    accepted = Accepted(1, 3_600_000)
+    answer(known, steady, machine_ms() + ahead_s * 1_000, accepted=accepted)
+    assert known.is_known() is knows
+    # The next consent is for it as well.
+    answer(known, steady, machine_ms() + ahead_s * 1_000, accepted=Accepted(2, 0))
+    assert known.is_known()
+
+
+async def test_a_machine_that_is_put_right_needs_no_consent(db: Database, steady: Steady) -> None:
+    """It started with its own clock an hour behind."""
+    known = Clock(db, jump_max_s=60)
+    answer(known, steady, machine_ms() + 3_600_000)
+    assert not known.is_known()
+    answer(known, steady, machine_ms() + 2_000)
+    assert known.is_known()
+
+
 async def test_a_small_step_forward_is_followed(db: Database, steady: Steady) -> None:
     known = Clock(db, jump_max_s=60)
     base_ms = machine_ms()
@@ -207,7 +261,7 @@ async def test_every_pulse_tells_the_version_of_the_configuration(
     known = Clock(db)
     known.on_biz_version(told.append)
     for version in (0, 3, 3, 4):
-        pulse = Pulse(False, False, version, round(machine_ms() * 1000))
+        pulse = Pulse(False, False, version, *NONE_ACCEPTED, 0, round(machine_ms() * 1000))
         known.observe(pulse, steady.s, steady.s)
         steady.s += 1
     assert told == [0, 3, 3, 4]

@@ -11,12 +11,12 @@ from typing import Any, Final
 import pytest
 import pytest_asyncio
 
-from daemon import app
 from daemon.app import Daemon
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions, until
+from wheel_timer import heartbeat
 from wheel_timer.database import Database
 from wheel_timer.process import Stop
 from wheel_timer.settings import Settings
@@ -53,7 +53,7 @@ async def new_daemon(
 ) -> AsyncIterator[NewDaemon]:
     """`new_daemon()`: one more daemon on four shards, that hears of the others soon."""
     await asyncio.to_thread(migrate, database_url, "public", SHARDS)
-    monkeypatch.setattr(app, "BEAT_EACH_S", 0.1)
+    monkeypatch.setattr(heartbeat, "BEAT_EACH_S", 0.1)
     given: dict[str, Any] = {
         "database_url": database_url,
         "redis_url": redis_url,

@@ -23,6 +23,7 @@ def touched() -> None:
     metrics.published(0, 0.1)
     metrics.callback_started("orders", 0.001)
     metrics.callback_ended("orders", "finished", 0.05)
+    metrics.repeat("lost")
     metrics.tasks_submitted("orders", 2)
     metrics.tasks_settled("orders", "finished", 1)
     metrics.tasks_rejected("invalid-request")
@@ -36,6 +37,7 @@ def touched() -> None:
     metrics.lane_held("orders", "paused", 1.0)
     metrics.audit_violations("lost", 0)
     metrics.clock_offset(0.01)
+    metrics.clock_jump(0.0)
     metrics.database_up(True)
     metrics.event_center_up(True)
     metrics.http_request("/v1/tasks", 201, 0.003)
@@ -45,7 +47,7 @@ def touched() -> None:
 @pytest.mark.usefixtures("touched")
 def test_every_metric_is_exposed_under_our_prefix_with_its_meaning() -> None:
     families = _families()
-    assert len(families) == 25
+    assert len(families) == 27
     for name, family in families.items():
         assert name.startswith("wheel_timer_")
         assert family.documentation.endswith(".")

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Protocol, runtime_checkable
 import typer
 from typer.completion import get_completion_inspect_parameters
 
+from wheel_timer.cli.adopt import adopt
 from wheel_timer.cli.audit import audit
 from wheel_timer.cli.biz import biz
 from wheel_timer.cli.brake import pause, resume
@@ -18,7 +19,6 @@ from wheel_timer.cli.changing import cancel, replay, reschedule, run_now
 from wheel_timer.cli.config import config
 from wheel_timer.cli.demo import demo
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
-from wheel_timer.cli.export import export
 from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
 from wheel_timer.cli.listing import list_
@@ -109,8 +109,8 @@ def completion(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
     "Tasks": (submit, get, explain, list_, cancel, reschedule, run_now, replay),
-    "Look after it": (pause, resume, audit, export, config, completion),
-    "One role alone": (migrate, broker, daemon),
+    "Look after it": (pause, resume, audit, config, completion),
+    "One role alone": (migrate, adopt, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():
     for _command in _commands:

@@ -16,7 +16,6 @@ from wheel_timer.cli.auditing import Audited, from_answer, from_database, repair
 from wheel_timer.cli.exits import DONE, NO
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect, load_settings
 from wheel_timer.cli.output import err, out, print_ndjson
-from wheel_timer.cli.roles import database_url
 
 ROWS_SHOWN: Final = 10
 ANSWER_S: Final = 900.0  # ten million rows are some two minutes of work
@@ -56,7 +55,6 @@ def audit(
         if as_json or not err.is_terminal:
             status.stop()
         if repair:
-            database_url(settings)
             repaired = asyncio.run(repair_database(settings))
         else:
             repaired = []

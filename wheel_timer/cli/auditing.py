@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from wheel_timer.cli.opened import LOCAL, opened
 from wheel_timer.settings import Settings
 
 if TYPE_CHECKING:
-    from wheel_timer.database import Database
     from wheel_timer.store.repair import Repaired
-
-LOCAL: Final = "local"  # who changes something at the database itself, in timer_change
 
 
 class Audited(NamedTuple):
@@ -45,7 +41,7 @@ async def repair_database(settings: Settings) -> list[Repaired]:
     """Put right what can be. Raises DatabaseUnavailable, SchemaMismatch."""
     from wheel_timer.store.repair import repair
 
-    async with _opened(settings) as db:
+    async with opened(settings, "audit") as db:
         return await repair(db, actor=LOCAL)
 
 
@@ -53,7 +49,7 @@ async def from_database(settings: Settings) -> list[Audited]:
     """Run them now. Raises DatabaseUnavailable, SchemaMismatch."""
     from wheel_timer.store.audit import run_audits
 
-    async with _opened(settings) as db:
+    async with opened(settings, "audit") as db:
         return [
             Audited(
                 audit.name,
@@ -64,19 +60,3 @@ async def from_database(settings: Settings) -> list[Audited]:
             )
             for audit in await run_audits(db)
         ]
-
-
-@asynccontextmanager
-async def _opened(settings: Settings) -> AsyncIterator[Database]:
-    from wheel_timer.database import Database
-
-    db = Database(
-        settings.database_url,
-        schema=settings.database_schema,
-        pool_size=1,
-        name="wheel-timer audit",
-    )
-    try:
-        yield db
-    finally:
-        await db.close()

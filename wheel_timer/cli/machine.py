@@ -35,7 +35,7 @@ from wheel_timer.errors import StartRefused
 from wheel_timer.settings import Settings
 from wheel_timer.store import biz as biz_store
 from wheel_timer.store import testclock
-from wheel_timer.store.migrate import migrate
+from wheel_timer.store.migrate import check_schema, migrate
 
 DRAIN_S: Final = 10.0  # what Ctrl-C grants the calls under way, where DRAIN does not say
 LOOPBACK: Final = ("127.0.0.0/8", "::1/128")  # where /demo/echo is
@@ -99,6 +99,14 @@ class Machine:
             self.settings.database_direct_url or self.settings.database_url,
             self.settings.database_schema,
             self.settings.shards,
+            self.settings.instance,
+        )
+        await asyncio.to_thread(
+            check_schema,
+            self.settings.database_url,
+            self.settings.database_schema,
+            self.settings.shards,
+            self.settings.instance,
         )
         await self._prepare()
         say("the daemon and the brokers")

@@ -64,7 +64,7 @@ def migrate(
             if not rows:
                 out.print("nothing is pending")
         raise typer.Exit(NO if check and rows else DONE)
-    names = apply(url, settings.database_schema, settings.shards)
+    names = apply(url, settings.database_schema, settings.shards, settings.instance)
     if as_json:
         print_ndjson({"name": name} for name in names)
     else:

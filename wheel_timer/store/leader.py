@@ -1,4 +1,4 @@
-"""Leader: the lease, the epoch and the lock of a shard; and who is alive to lead."""
+"""Leader: the lease, the epoch and the lock of a shard."""
 
 from __future__ import annotations
 
@@ -67,19 +67,6 @@ async def raise_epoch(db: Database, shard: int, epoch: int, seen: int) -> int | 
     """Lift our epoch above one seen elsewhere; returns it, None where somebody else leads."""
     row = await db.fetch_one("lead_raise", {"shard": shard, "epoch": epoch, "seen": seen})
     return row[0] if row else None
-
-
-async def beat(db: Database, node: str, role: str, version: str) -> int:
-    """Say that a process lives; returns how many of its role do (a beat in the last 50 s)."""
-    row = await db.fetch_one("node_beat", {"node": node, "role": role, "version": version})
-    assert row is not None
-    alive: int = row[0]
-    return alive
-
-
-async def leave(db: Database, node: str) -> None:
-    """A process ends in order."""
-    await db.execute("node_leave", {"node": node})
 
 
 async def cluster_id(db: Database) -> UUID:

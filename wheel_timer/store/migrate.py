@@ -18,7 +18,7 @@ import psycopg
 from psycopg import sql
 
 from wheel_timer.database import conninfo, translate
-from wheel_timer.errors import SchemaMismatch, StartRefused
+from wheel_timer.errors import DatabaseUnavailable, SchemaMismatch, StartRefused
 from wheel_timer.queries import sql_directory
 
 LOCK_WAIT_S: Final = 60.0
@@ -89,11 +89,12 @@ def pending(url: str, schema: str) -> list[Migration]:
         raise translate(error) from error
 
 
-def migrate(url: str, schema: str, shards: int) -> list[str]:
+def migrate(url: str, schema: str, shards: int, instance: str = "default") -> list[str]:
     """
     Bring the database up to this code and give it `shards` shards. Returns the names applied.
 
-    Raises StartRefused where the database has more shards than asked for, SchemaMismatch where a
+    instance: whose it is from now on, where it is nobody's yet; `adopt` takes one over. Raises
+    StartRefused where the database has more shards than asked for, SchemaMismatch where a
     file was changed after it was applied, DatabaseUnavailable.
     """
     try:
@@ -103,6 +104,9 @@ def migrate(url: str, schema: str, shards: int) -> list[str]:
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
             names = [_apply(connection, migration) for migration in _pending(connection)]
             _set_up_shards(connection, shards)
+            connection.execute(
+                "UPDATE timer_meta SET instance = %s WHERE instance IS NULL", [instance]
+            )
             return names
     except psycopg.Error as error:
         raise translate(error) from error
@@ -182,14 +186,19 @@ def _set_up_shard(connection: psycopg.Connection[Any], shard: int) -> None:
     )
 
 
-def check_schema(url: str, schema: str, shards: int) -> None:
+def check_schema(url: str, schema: str, shards: int, instance: str = "default") -> None:
     """
     Whether this code may run on that database; every process calls it at start.
 
-    Raises SchemaMismatch: not migrated, older, newer with a breaking change, or other SHARDS.
+    Raises SchemaMismatch: not migrated, older, newer with a breaking change, other SHARDS, or
+    another INSTANCE's; DatabaseUnavailable, also where the server only follows another one.
     """
     try:
         with _connect(url, schema) as connection:
+            if connection.execute("SELECT pg_is_in_recovery()").fetchone() == (True,):
+                raise DatabaseUnavailable(
+                    "this Postgres is a replica: name the primary in DATABASE_URL"
+                )
             missing = _pending(connection)
             if missing:
                 raise SchemaMismatch(
@@ -201,11 +210,16 @@ def check_schema(url: str, schema: str, shards: int) -> None:
             ).fetchone()
             if row is not None:
                 raise SchemaMismatch(f"the database has {row[0]}, which this version cannot run on")
-            row = connection.execute("SELECT shards FROM timer_meta").fetchone()
-            stored = row[0] if row else 0
+            row = connection.execute("SELECT shards, instance FROM timer_meta").fetchone()
+            stored, owner = row or (0, None)
             if stored != shards:
                 raise SchemaMismatch(
                     f"SHARDS is {shards} here and {stored} in the database (set by migrate)"
+                )
+            if owner not in (None, instance):
+                raise SchemaMismatch(
+                    f"this database belongs to INSTANCE {owner!r}, and INSTANCE is {instance!r} "
+                    "here: `wheel-timer adopt --paused` takes it over"
                 )
     except psycopg.Error as error:
         raise translate(error) from error
