@@ -8,7 +8,8 @@ The order: CALLBACK_DENY refuses; then the biz_type's callback_allow, where it n
 refuses all others (it narrows, it never widens: it is a tenant's input as well); CALLBACK_ALLOW
 lets through; and what neither names is refused where it is not a public address. A keyless server
 (no admin key) binds loopback only and belongs to whoever sits at the machine: there loopback and
-private networks may be reached, and the rest of what is not public may not.
+private networks may be reached, by their own addresses and not wrapped up in another (mapped, NAT64
+and the like), and the rest of what is not public may not.
 
 Through CALLBACK_PROXY the address is the proxy's to find, and to judge: only a host that is an
 address itself is judged here, and a biz_type with a callback_allow can reach nothing else.
@@ -194,14 +195,20 @@ class Guard:
             return f"{host} is denied by CALLBACK_DENY"
         if within and not all(_is_in(form, _networks(within)) for form in forms):
             return f"{host} is not in the biz_type's callback_allow"
-        if _is_in(address, self._allow) or all(self._may_reach(form) for form in forms):
+        if _is_in(address, self._allow) or all(self._may_reach(form, address) for form in forms):
             return None
         return f"{host} is not a public address; CALLBACK_ALLOW can name it"
 
-    def _may_reach(self, address: Address) -> bool:
-        if _is_in(address, self._own) and not _is_in(address, _METADATA):
+    def _may_reach(self, form: Address, address: Address) -> bool:
+        """Whether `form`, which is `address` or is carried by it, is public or stands open."""
+        if _is_public(form):
             return True
-        return _is_public(address) or _is_in(address, self._allow)
+        if form == address:
+            return _is_in(form, self._own) and not _is_in(form, _METADATA)
+        # What is private is called by its own name: only who hides something wraps it up. Mapped
+        # is the kernel's own spelling, so the operator's networks hold for it; no loopback though.
+        is_mapped = isinstance(address, IPv6Address) and address.ipv4_mapped is not None
+        return is_mapped and _is_in(form, self._allow) and not _is_in(form, _LOOPBACK)
 
 
 def _forms(address: Address) -> list[Address]:

@@ -127,6 +127,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     What all three shapes share. Defaults are those of the API.
 
     burst: callbacks that may start at once after a pause; None: those of one second of rate_limit.
+    It means nothing without one, and stands there still when the limit is lifted for a while.
     priority: 9 is served first. on_failed: the biz_type that hears of a task that failed for good.
     """
 
@@ -269,8 +270,6 @@ def merged(name: str, given: BizTypeIn, before: BizType | None) -> BizType:
     errors += _check_networks(given.callback_allow)
     if given.on_failed == name:
         errors.append(FieldError("another biz_type than this one", "#/on_failed"))
-    if given.burst is not None and given.rate_limit is None:
-        errors.append(FieldError("means nothing without rate_limit", "#/burst"))
     secrets = _merged_secrets(given, before, errors)
     if errors:
         raise InvalidTask(errors)

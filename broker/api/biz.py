@@ -10,7 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.api.actor import actor_of
-from broker.api.condition import IF_MATCH, IF_NONE_MATCH, expected_version
+from broker.api.condition import (
+    IF_MATCH,
+    IF_NONE_MATCH,
+    UNLESS_SEEN,
+    expected_version,
+    has_seen,
+)
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.intake import check_biz_type
@@ -47,12 +53,14 @@ async def list_biz_types(context: Context, request: Request) -> Response:
 
 
 async def get_biz_type(context: Context, request: Request) -> Response:
-    """One biz_type, write-only values as marks."""
+    """One biz_type, write-only values as marks; nothing where the caller has seen this version."""
     name: str = request.path_params["biz_type"]
     await context.registry.refresh()
     biz = context.registry.get(name)
     if biz is None:
         raise NotFound(f"there is no biz_type {name[:64]!r}")
+    if has_seen(request, biz.version):
+        return Response(status_code=304, headers={"ETag": f'"{biz.version}"'})
     return biz_answer(biz, 200)
 
 
@@ -102,7 +110,11 @@ OPERATIONS: Final = (
         scope="read",
         summary="A biz_type's configuration",
         text='Secrets and header values that are credentials are shown as {"set": true}.',
-        answers={200: Answer(text="The configuration", body=BizTypeOut, headers=ETAGS)},
+        headers=UNLESS_SEEN,
+        answers={
+            200: Answer(text="The configuration", body=BizTypeOut, headers=ETAGS),
+            304: Answer(text="It is still the version of If-None-Match", headers=ETAGS),
+        },
         problems=("not-found", "overloaded"),
     ),
     Operation(

@@ -14,6 +14,7 @@ from wheel_timer.store.biz import load
 
 IF_MATCH: Final = {"If-Match": "the ETag that was seen; 412 where it is no longer the newest"}
 IF_NONE_MATCH: Final = {"If-None-Match": "*: only where there is none yet; else 412"}
+UNLESS_SEEN: Final = {"If-None-Match": "an ETag that was seen; 304 where it is still the newest"}
 _ETAG: Final = re.compile(r'(?:W/)?"([1-9]\d{0,17})"', re.ASCII)
 
 
@@ -52,3 +53,10 @@ async def expected_version(
     if version is not None and version != seen:
         raise StaleVersion(f"If-Match says version {seen}, the body {version}")
     return seen
+
+
+def has_seen(request: Request, version: int) -> bool:
+    """Whether If-None-Match, one ETag or several or *, names this version. For a GET."""
+    if_none_match = request.headers.get("if-none-match", "")
+    tags = [tag.strip().removeprefix("W/") for tag in if_none_match.split(",")]
+    return "*" in tags or f'"{version}"' in tags

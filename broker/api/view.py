@@ -44,9 +44,10 @@ class Held(NamedTuple):
 class Waiting(Struct):
     """
     Why a pending task is not being called at this moment. scheduled: its start_time has not come;
-    backoff: the last attempt failed; released: the endpoint asked for another time. Of one that is
-    due: queued (its turn comes), rate_limited, concurrency (as many calls as may are running),
-    breaker_open (the endpoint kept failing), paused, event_center (which is out of reach).
+    backoff: the last attempt failed, or was answered 429; released: the endpoint asked for another
+    time. Of one that is due: queued (its turn comes), rate_limited, concurrency (as many calls as
+    may are running), breaker_open (the endpoint kept failing), paused, event_center (which is out
+    of reach).
     """
 
     reason: Literal["scheduled", "queued", "backoff", "released"] | HeldReason
@@ -226,7 +227,10 @@ def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | 
         ended_ms = row.create_time
         if last is not None and last.started_time is not None:
             ended_ms = last.started_time + (last.duration_ms or 0)
-        is_released = last is not None and last.outcome == "released"
+        # A 429 spends no failure either, but asks for nothing: it says that it was too much.
+        is_released = (
+            last is not None and last.outcome == "released" and (last.http_status or 0) // 100 == 2
+        )
         reason: Literal["released", "backoff"] = "released" if is_released else "backoff"
         return Waiting(reason, format_time(ended_ms), format_time(row.next_at))
     if row.start_time > now_ms:

@@ -31,12 +31,17 @@ OWN = [  # what a keyless server may reach, and no other
     "192.168.0.1",
     "fc00::1",
     "fd12:3456:789a::1",
+]
+WRAPPED = [  # the same, carried by another address: nobody needs that who has nothing to hide
     "::ffff:127.0.0.1",
     "::ffff:10.0.0.1",
     "::7f00:1",
+    "::ffff:0:7f00:1",
     "64:ff9b::7f00:1",
+    "64:ff9b::a00:1",
     "2002:7f00:1::",
     "2002:a00:1::",
+    "2001:0:808:808::80ff:fffe",
 ]
 NEVER = [
     "169.254.169.254",
@@ -94,7 +99,7 @@ def test_a_public_address_may_be_called(host: str) -> None:
         assert Guard((), (), is_keyless=is_keyless).refusal(host) is None
 
 
-@pytest.mark.parametrize("host", [*OWN, *NEVER])
+@pytest.mark.parametrize("host", [*OWN, *WRAPPED, *NEVER])
 def test_an_address_that_is_not_public_may_not(host: str) -> None:
     refusal = Guard((), (), is_keyless=False).refusal(host)
     assert refusal == f"{host} is not a public address; CALLBACK_ALLOW can name it"
@@ -105,7 +110,7 @@ def test_a_keyless_server_calls_its_own_machine_and_networks(host: str) -> None:
     assert Guard((), (), is_keyless=True).refusal(host) is None
 
 
-@pytest.mark.parametrize("host", NEVER)
+@pytest.mark.parametrize("host", [*WRAPPED, *NEVER])
 def test_a_keyless_server_calls_no_other_special_address(host: str) -> None:
     assert Guard((), (), is_keyless=True).refusal(host) is not None
 
@@ -144,6 +149,13 @@ def test_an_allowed_network_may_be_called_in_all_its_forms() -> None:
     assert guard.refusal("10.1.2.3") is None
     assert guard.refusal("::ffff:10.1.2.3") is None
     assert guard.refusal("192.168.0.1") is not None
+
+
+@pytest.mark.parametrize("host", [one for one in WRAPPED if one != "::ffff:10.0.0.1"])
+def test_an_allowed_loopback_is_called_by_its_own_address_only(host: str) -> None:
+    guard = Guard(("127.0.0.0/8", "::1/128"), (), is_keyless=False)
+    assert guard.refusal("127.0.0.1") is None
+    assert guard.refusal(host) is not None
 
 
 def test_metadata_can_be_allowed_by_name_only() -> None:

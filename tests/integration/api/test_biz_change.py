@@ -108,6 +108,22 @@ async def test_a_patch_nested_without_end_is_refused(
     assert (await client.post("/v1/apply", content=declared)).status_code == 422
 
 
+async def test_a_get_of_what_was_seen_says_so(client: httpx.AsyncClient, orders: str) -> None:
+    tag = (await client.get("/v1/biz/orders")).headers["etag"]
+    for seen, status in ((tag, 304), (f'"0", W/{tag}', 304), ('"0"', 200), ("", 200)):
+        answer = await client.get("/v1/biz/orders", headers={"If-None-Match": seen})
+        assert (answer.status_code, answer.headers["etag"]) == (status, tag)
+        assert (answer.content == b"") == (status == 304)
+
+
+async def test_a_limit_is_lifted_although_it_has_a_burst(
+    client: httpx.AsyncClient, orders: str
+) -> None:
+    await client.patch("/v1/biz/orders", json={"rate_limit": 50, "burst": 5})
+    lifted = (await client.patch("/v1/biz/orders", json={"rate_limit": None})).json()
+    assert (lifted["rate_limit"], lifted["burst"]) == (None, 5)
+
+
 async def test_create_only(client: httpx.AsyncClient) -> None:
     create = {"If-None-Match": "*"}
     first = await client.put("/v1/biz/o", json={"callback_url": URL}, headers=create)

@@ -351,8 +351,11 @@ async def test_a_delivering_and_a_finished_task_are_shown_so(
         assert [a["outcome"] for a in shown["attempt_log"]] == ["retry"]
         assert shown["attempt_log"][0]["error_class"] == "status"
 
-        connection.execute("UPDATE timer_attempt SET outcome = 'released'")
-        assert (await client.get(location)).json()["waiting"]["reason"] == "released"
+        for http_status, reason in ((429, "backoff"), (200, "released")):
+            connection.execute(
+                "UPDATE timer_attempt SET outcome = 'released', http_status = %s", (http_status,)
+            )
+            assert (await client.get(location)).json()["waiting"]["reason"] == reason
 
         connection.execute(
             "UPDATE timer_task SET status = 1, next_at = NULL, attempts = 2, finish_time = %s,"
