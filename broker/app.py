@@ -30,7 +30,7 @@ from broker.submitter import Submitter
 from broker.testclock import TestClock
 from wheel_timer import metrics
 from wheel_timer.clock import Clock
-from wheel_timer.database import Database
+from wheel_timer.database import Database, Session
 from wheel_timer.echo import echo_route
 from wheel_timer.errors import Forbidden, StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
@@ -140,10 +140,18 @@ class Broker:
                 submitter=self._submitter,
                 changer=self._changer,
                 health=self._health,
-                test_clock=(TestClock(self._api_db, self._clock) if self._has_test_clock else None),
+                test_clock=self._test_clock(settings) if self._has_test_clock else None,
             )
         )
         return _with_echo(api, settings) if self._demo_echo else api
+
+    def _test_clock(self, settings: Settings) -> TestClock:
+        turns = Session(
+            settings.database_direct_url or settings.database_url,
+            schema=settings.database_schema,
+            name="test clock",
+        )
+        return TestClock(self._api_db, self._clock, turns)
 
     def _window_of(self, biz_type: str) -> int:
         """What a lane takes of near tasks; what it is worked off at, the daemon measures."""

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from wheel_timer.clock import Clock
-from wheel_timer.database import Database
+from wheel_timer.database import Database, Session
 from wheel_timer.errors import Conflict
 from wheel_timer.store import testclock as store
 from wheel_timer.store.testclock import Outlook, Shown
@@ -31,12 +33,17 @@ CALL_S_MAX: Final = 60.0
 
 
 class TestClock:
-    """One broker's hand on the clock; one move after the other."""
+    """
+    One broker's hand on the clock; one move after the other, of all brokers.
+
+    session: for the turn among them.
+    """
 
     __test__ = False  # to pytest it would be a test, by its name
 
-    def __init__(self, db: Database, clock: Clock) -> None:
+    def __init__(self, db: Database, clock: Clock, session: Session) -> None:
         self._db = db
+        self._session = session
         self._clock = clock
         self._moving = asyncio.Lock()
         # What was left so the last time is not waited for again.
@@ -57,7 +64,7 @@ class TestClock:
         Go to to_ms, or by_ms further; then stand still, or run (None: as before). Returns what it
         shows then, and what is due and not called. Raises DatabaseUnavailable.
         """
-        async with self._moving:
+        async with self._moving, self._turn():
             # What is being called now is called by the time of now.
             await self._quiet()
             before = await self.shown()
@@ -78,6 +85,16 @@ class TestClock:
             await self._clock.measure()
             found = await self._quiet()
             return await self.shown(), found
+
+    @asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Alone among the brokers. Raises DatabaseUnavailable."""
+        try:
+            while not await store.take_turn(self._session):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(LOOK_EACH_S)
+            yield
+        finally:
+            await self._session.close()
 
     async def _quiet(self) -> Outlook:
         """What there is once all that is due has been settled, waits, or is held back."""

@@ -119,8 +119,7 @@ OPERATIONS: Final = (
         scope="admin",
         summary="Set the test's clock",
         text="Goes over each moment at which something is due, and answers when all of it is "
-        "settled or waiting for something else. One move at a time: two at once get in each "
-        "other's way.",
+        "settled or waiting for something else. Of two moves at once one waits for the other.",
         takes={JSON: ClockIn},
         answers={200: Answer(text="The clock as it is now", body=ClockOut)},
         problems=("invalid-request", "too-large", "overloaded"),

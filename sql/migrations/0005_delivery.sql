@@ -302,7 +302,8 @@ $$;
 --      row: its number is skipped); p_delays: ms from now. A claim is granted ahead of its moment,
 --      so what was not started may still lie before its start_time: never again before that.
 -- Needs status pending, revision and attempts = mine, and the lease (gone once this has run: a
--- call sent again changes nothing). A stopped task is cancelled instead.
+-- call sent again changes nothing). A stopped task is cancelled instead, and its payload erased
+-- where its biz_type has erase_data.
 -- Out: of those due within the look-ahead, which the caller publishes itself: id, place, moment.
 -- Every other one lies ahead of the due hand as a requeue row; so do those, as their net.
 -- Edges: pending -> pending | cancelled. HOT. Locks: fence shared, task rows in the order given,
@@ -417,6 +418,20 @@ BEGIN
             WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
         ) AS l
         WHERE q.task_id = l.task_id;
+        EXECUTE format(
+            'UPDATE %I AS t
+            SET biz_data = NULL, content_type = ''erased''
+            FROM unnest($1, $2, $3, $4) AS r(task_id, start_time, biz_type, stop)
+            JOIN timer_biz AS b ON b.biz_type = r.biz_type
+            WHERE r.stop
+                AND CAST(b.config ->> ''erase_data'' AS boolean)
+                AND t.slot = CAST((r.start_time / 1000) %% 10000000 AS integer)
+                AND t.shard = $5
+                AND t.start_time = r.start_time
+                AND t.task_id = r.task_id
+                AND t.biz_data IS NOT NULL',
+            wheel_partition_v1(p_slot_lo)
+        ) USING v_settled, v_places, v_biz_types, v_stops, p_shard;
     END IF;
 
     INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)

@@ -70,6 +70,13 @@ ON CONFLICT (one_row) DO NOTHING
 SELECT c.frozen, wheel_now_ms()
 FROM timer_clock AS c
 
+-- name: turn_of_test_clock
+-- Take the turn to move the test's clock, which is kept until the session ends.
+-- In:    nothing
+-- Out:   boolean: false while somebody else moves it
+-- Locks: an advisory lock of the session
+SELECT pg_try_advisory_lock(wheel_lock_class('timer_clock'), 0)
+
 -- name: set_test_clock
 -- Set the test's clock.
 -- In:    now bigint (ms), frozen boolean

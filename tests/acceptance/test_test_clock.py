@@ -35,6 +35,10 @@ class Clock:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
 
+    @property
+    def url(self) -> httpx.URL:
+        return self._http.base_url
+
     async def put(self, **body: Any) -> dict[str, Any]:
         answer = await self._http.put("/v1/clock", json=body)
         assert answer.status_code == 200, answer.text
@@ -165,6 +169,19 @@ async def test_a_frozen_clock_stands_and_a_set_one_goes_back(
     assert (await timers.get(task.task_id)).status == "finished"
     await clock.put(now=start.timestamp(), freeze=False)
     assert await clock.now() > start
+
+
+async def test_of_two_moves_at_once_one_waits_for_the_other(clock: Clock) -> None:
+    """By connections of their own, so that both brokers are asked."""
+    begin = datetime.fromisoformat((await clock.put(freeze=True))["now"])
+
+    async def advance() -> None:
+        async with httpx.AsyncClient(base_url=clock.url, timeout=60) as http:
+            (await http.put("/v1/clock", json={"advance": 60})).raise_for_status()
+
+    await asyncio.gather(*[advance() for _ in range(48)])
+    assert await clock.now() - begin == timedelta(minutes=48)
+    await clock.put(freeze=False)
 
 
 async def test_what_is_held_is_told_and_not_waited_for(

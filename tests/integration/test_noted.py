@@ -85,6 +85,22 @@ async def test_a_settled_task_keeps_no_payload_where_it_is_to_be_erased(
     assert (await delivery.task(empty)).content_type is None
 
 
+async def test_a_task_stopped_in_its_call_keeps_no_payload_either(
+    delivery: Delivery, endpoint: Endpoint
+) -> None:
+    await delivery.configure(callback_url=endpoint.url, erase_data=True)
+    endpoint.answer = Answer(500, delay_s=0.2)
+    ids = await delivery.submit(2, biz_data=b"secret")
+    await endpoint.wait_for(2)
+    await delivery.run("UPDATE timer_task SET stop = true WHERE task_id = %s", [ids[0]])
+    await delivery.until_row("SELECT FROM timer_task WHERE status = 3")
+    await delivery.until_row("SELECT FROM timer_task WHERE failures = 1 HAVING count(*) = 2")
+    stopped, retried = [await delivery.task(task_id) for task_id in ids]
+    assert (stopped.biz_data, stopped.content_type) == (None, "erased")
+    # Its next call needs it.
+    assert retried.biz_data == b"secret"
+
+
 async def test_the_notice_and_the_death_are_one_transaction_and_written_once(
     resting_delivery: Delivery, audits_hold: AuditsHold
 ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from wheel_timer.database import Database
+from wheel_timer.database import Database, Session
 
 
 class Shown(NamedTuple):
@@ -36,6 +36,13 @@ async def shown(db: Database) -> Shown | None:
     """What it shows; None where the clock is the machine's."""
     row = await db.fetch_one("test_clock")
     return None if row is None else Shown._make(row)
+
+
+async def take_turn(session: Session) -> bool:
+    """Whether this session alone may move it now; until it is closed."""
+    row = await session.fetch_one("turn_of_test_clock")
+    assert row is not None
+    return bool(row[0])
 
 
 async def show(db: Database, now_ms: int, *, frozen: bool) -> None:
