@@ -8,8 +8,9 @@ database call, as submits do in broker/submitter.py.
             time; after a busy one the next waits LINGER_S for those whom it has answered
     lost    no reply means an unknown outcome: the same changes are sent again for RESEND_S_MAX
     bad     a value that Postgres refuses fails the whole call: it is halved, down to the one
-    after   the tasks are read once more, all in one statement, for the answers; what became due is
-            published beside them, and its requeue row is the net where that fails
+    after   the tasks come along for the answers, up to SHOWN_BYTES_MAX; the others are read once
+            more, all in one statement. What became due is published beside the answers, and its
+            requeue row is the net where that fails
 """
 
 from __future__ import annotations
@@ -46,6 +47,8 @@ from wheel_timer.task import Ref
 
 CALL_ROWS_MAX: Final = 250
 CALL_BYTES_MAX: Final = 4 * 1024 * 1024
+# What the kernel holds of an answer, so that the fence is not held for a broker that reads no more.
+SHOWN_BYTES_MAX: Final = 65_536
 QUEUE_ROWS_MAX: Final = 20_000
 # Whom a busy call has answered asks again at once; without those, two half groups take turns.
 BUSY_ROWS: Final = 8
@@ -183,7 +186,7 @@ class Changer:
             changes = [change for _, change in found]
             outcomes = await self._store(changes, asyncio.get_running_loop().time())
             signal.reached("change.committed")
-            tasks = await lookup(self._db, [change.task_id for change in changes])
+            tasks = await self._tasks(changes, outcomes)
             self._publish(outcomes, changes, tasks)
             for (answer, change), outcome in zip(found, outcomes, strict=True):
                 if answer.done():
@@ -198,6 +201,21 @@ class Changer:
             # Nobody may wait for ever for a call that broke.
             _fail(group, DatabaseUnavailable("the change broke off"))
             raise
+
+    async def _tasks(
+        self, changes: Sequence[Change], outcomes: Sequence[Changed | WheelTimerError]
+    ) -> dict[UUID, TaskRow]:
+        """The tasks as they stand after their changes, as far as there are any."""
+        tasks: dict[UUID, TaskRow] = {}
+        unseen: list[UUID] = []
+        for one, outcome in zip(changes, outcomes, strict=True):
+            if isinstance(outcome, WheelTimerError):
+                continue
+            if outcome.task is not None:
+                tasks[one.task_id] = outcome.task
+            elif outcome.verdict != "missing":
+                unseen.append(one.task_id)
+        return tasks | await lookup(self._db, unseen) if unseen else tasks
 
     async def _resolve(self, group: Sequence[_Waiting]) -> list[tuple[_Answer, Change]]:
         """
@@ -244,7 +262,12 @@ class Changer:
             return []
         for wait_s in (*RESEND_WAIT_S, *[1.0] * 60):
             try:
-                return await change(self._db, changes, lookahead_ms=self._lookahead_ms)
+                return await change(
+                    self._db,
+                    changes,
+                    lookahead_ms=self._lookahead_ms,
+                    shown_bytes=SHOWN_BYTES_MAX,
+                )
             except DataRejected as error:
                 if len(changes) == 1:
                     log.warning("the database refused a change: %s", error)

@@ -3178,6 +3178,58 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_show_v1(p_shard smallint, p_task_ids uuid[], p_places bigint[], p_bytes_max integer) RETURNS SETOF public.timer_task
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_slot  integer;
+    v_row   timer_task;
+    v_bytes bigint := 0;
+BEGIN
+    IF p_bytes_max = 0 THEN
+        RETURN;
+    END IF;
+    FOR v_slot IN
+        SELECT DISTINCT CAST((p.place / 1000) % 10000000 / 100000 * 100000 AS integer)
+        FROM unnest(p_places) AS p(place)
+        WHERE p.place IS NOT NULL
+    LOOP
+        FOR v_row IN EXECUTE format(
+            'SELECT k.*
+            FROM unnest($1, $2) AS r(task_id, place)
+            CROSS JOIN LATERAL (
+                SELECT t.*
+                FROM %I AS t
+                WHERE t.slot = CAST((r.place / 1000) %% 10000000 AS integer)
+                    AND t.shard = $3
+                    AND t.start_time = r.place
+                    AND t.task_id = r.task_id
+                LIMIT 1
+            ) AS k
+            WHERE (r.place / 1000) %% 10000000 / 100000 * 100000 = $4 AND k.status <> 4',
+            wheel_partition_v1(v_slot)
+        ) USING p_task_ids, p_places, p_shard, v_slot
+        LOOP
+            v_bytes := v_bytes + 500 + coalesce(octet_length(v_row.biz_data), 0)
+                + coalesce(pg_column_size(v_row.callback), 0)
+                + coalesce(pg_column_size(v_row.retry), 0)
+                + coalesce(octet_length(v_row.last_error), 0);
+            IF v_bytes > p_bytes_max THEN
+                RETURN;
+            END IF;
+            RETURN NEXT v_row;
+        END LOOP;
+    END LOOP;
+END
+$_$;
+
 CREATE FUNCTION public.wheel_skip_v1(p_first bigint, p_last bigint) RETURNS bigint
     LANGUAGE plpgsql
     SET search_path TO 'public'

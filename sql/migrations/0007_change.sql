@@ -515,6 +515,64 @@ BEGIN
 END
 $$;
 
+-- The tasks at these places of one shard, as many as p_bytes_max bytes of payloads and the like
+-- hold. VOLATILE: called in the statement that has changed them, it shows what they are now.
+-- Bounded, because its rows go out while the fence is held: as much as any socket takes from a
+-- server whose client has stopped reading.
+CREATE FUNCTION wheel_show_v1(
+    p_shard smallint, p_task_ids uuid[], p_places bigint[], p_bytes_max integer
+) RETURNS SETOF timer_task
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_slot  integer;
+    v_row   timer_task;
+    v_bytes bigint := 0;
+BEGIN
+    IF p_bytes_max = 0 THEN
+        RETURN;
+    END IF;
+    FOR v_slot IN
+        SELECT DISTINCT CAST((p.place / 1000) % 10000000 / 100000 * 100000 AS integer)
+        FROM unnest(p_places) AS p(place)
+        WHERE p.place IS NOT NULL
+    LOOP
+        FOR v_row IN EXECUTE format(
+            'SELECT k.*
+            FROM unnest($1, $2) AS r(task_id, place)
+            CROSS JOIN LATERAL (
+                SELECT t.*
+                FROM %I AS t
+                WHERE t.slot = CAST((r.place / 1000) %% 10000000 AS integer)
+                    AND t.shard = $3
+                    AND t.start_time = r.place
+                    AND t.task_id = r.task_id
+                LIMIT 1
+            ) AS k
+            WHERE (r.place / 1000) %% 10000000 / 100000 * 100000 = $4 AND k.status <> 4',
+            wheel_partition_v1(v_slot)
+        ) USING p_task_ids, p_places, p_shard, v_slot
+        LOOP
+            v_bytes := v_bytes + 500 + coalesce(octet_length(v_row.biz_data), 0)
+                + coalesce(pg_column_size(v_row.callback), 0)
+                + coalesce(pg_column_size(v_row.retry), 0)
+                + coalesce(octet_length(v_row.last_error), 0);
+            IF v_bytes > p_bytes_max THEN
+                RETURN;
+            END IF;
+            RETURN NEXT v_row;
+        END LOOP;
+    END LOOP;
+END
+$$;
+
 -- Write tasks anew at other places, of rows that wheel_change_v1 has locked, homes and all. A task
 -- that leaves its home forwards from there; one that was away is deleted where it was. The row at
 -- home keeps the task's life and revision, for the attempts of brokers that come too late.

@@ -15,6 +15,7 @@ import msgspec
 from wheel_timer.biz import Retention
 from wheel_timer.database import Database
 from wheel_timer.store.column import sparse
+from wheel_timer.store.task import TaskRow, task_row
 from wheel_timer.wheel import home_of
 
 BATCH_ROWS_MAX: Final = 1000
@@ -81,18 +82,22 @@ class Changed(msgspec.Struct, gc=False):
     What became of one change. start_time_ms: the task's place now, None for a missing one.
 
     is_near: it is due within the look-ahead; the caller publishes its reference after this.
+    task: as it stands after this, as far as that was asked for.
     """
 
     verdict: Verdict
     start_time_ms: int | None
     is_near: bool
+    task: TaskRow | None = None
 
 
 async def change(
-    db: Database, changes: Sequence[Change], *, lookahead_ms: int = 1000
+    db: Database, changes: Sequence[Change], *, lookahead_ms: int = 1000, shown_bytes: int = 0
 ) -> list[Changed]:
     """
     Change tasks, each named once; at most BATCH_ROWS_MAX, of any shards. In the given order.
+
+    shown_bytes: tasks come along with the answer for so long as they are not larger together.
 
     Each shard's part is a transaction of its own; a task that was moved takes one more (`changed`,
     with nothing done, where others move it all the time). Safe to
@@ -111,7 +116,7 @@ async def change(
     for shard, indexes in by_shard.items():
         left = indexes
         for _ in range(FOLLOW_TRIES):
-            left = await _call(db, shard, changes, places, found, left, lookahead_ms)
+            left = await _call(db, shard, changes, places, found, left, lookahead_ms, shown_bytes)
             if not left:
                 break
     return [Changed("changed", None, False) if one is None else one for one in found]
@@ -125,10 +130,11 @@ async def _call(
     found: list[Changed | None],
     indexes: Sequence[int],
     lookahead_ms: int,
+    shown_bytes: int,
 ) -> list[int]:
     """Change these where they are thought to be; returns those that are somewhere else."""
     batch = [changes[index] for index in indexes]
-    row = await db.fetch_one(
+    rows = await db.fetch(
         "change",
         {
             "shard": shard,
@@ -148,11 +154,12 @@ async def _call(
             "actors": sparse([one.actor for one in batch]),
             "retention_ms": RETENTION_MS,
             "lookahead_ms": lookahead_ms,
+            "shown_bytes": shown_bytes,
         },
     )
-    assert row is not None
-    verdicts, addresses, near = row
+    verdicts, addresses, near = rows[0][:3]
     is_near = set(near)
+    tasks = {row[3]: task_row(row[3:]) for row in rows if row[3] is not None}
     elsewhere = []
     for position, index in enumerate(indexes, 1):
         verdict, address = verdicts[position - 1], addresses[position - 1]
@@ -161,7 +168,8 @@ async def _call(
             places[index] = home_ms if address is None else address
             elsewhere.append(index)
         else:
-            found[index] = Changed(verdict, address, position in is_near)
+            task = tasks.get(changes[index].task_id)
+            found[index] = Changed(verdict, address, position in is_near, task)
     return elsewhere
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
@@ -67,11 +67,12 @@ class AttemptRow(NamedTuple):
 async def lookup(db: Database, task_ids: Iterable[UUID]) -> dict[UUID, TaskRow]:
     """The tasks with these ids, wherever they are now; one that does not exist is missing."""
     rows = await db.fetch("lookup", {"task_ids": list(set(task_ids))})
-    found: dict[UUID, TaskRow] = {}
-    for row in rows:
-        task = TaskRow._make(row)
-        found[task.task_id] = task._replace(status=Status(task.status))
-    return found
+    return {row[0]: task_row(row) for row in rows}
+
+
+def task_row(columns: Sequence[Any]) -> TaskRow:
+    """A row of lookup."""
+    return TaskRow._make((*columns[:3], Status(columns[3]), *columns[4:]))
 
 
 async def lookup_by_biz_id(db: Database, biz_type: str, biz_id: str) -> TaskRow | None:

@@ -9,6 +9,7 @@ from uuid import UUID
 import httpx
 import pytest
 
+from broker import changer
 from broker.api.context import Context
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
@@ -60,6 +61,16 @@ async def task_in(
     if state != "delivering":
         await settle_final(context.db, [result_of(mine, state, error="e", http_status=500)])
     return await shown(client, task["task_id"])
+
+
+async def test_a_task_too_large_to_come_along_is_answered_whole(
+    client: httpx.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(changer, "SHOWN_BYTES_MAX", 1_000)
+    task = await submitted(client, biz_data="x" * 1_000)
+    answer = await client.delete(f"/v1/tasks/{task['task_id']}")
+    assert answer.json() == await shown(client, task["task_id"])
+    assert answer.json()["biz_data"] == "x" * 1_000
 
 
 # call -> what each of STATES answers: the HTTP status, and the task's status or the problem.
