@@ -47,7 +47,7 @@ def is_notice(claim: Claim) -> bool:
 def notice_of(claim: Claim, result: Result, biz_type: str, now_ms: float) -> NewTask:
     """
     The notice to `biz_type`, due now, on the dead task's shard. Its biz_id is the dead task's id
-    and the attempt that it died of.
+    and the attempt that it died of. A payload that is erased with the task is not in it either.
     """
     dead = DeadTask(
         task_id=str(claim.task_id),
@@ -65,7 +65,7 @@ def notice_of(claim: Claim, result: Result, biz_type: str, now_ms: float) -> New
         http_status=result.http_status,
         last_error=result.error,
     )
-    if claim.biz_data is not None:
+    if claim.biz_data is not None and not result.erase:
         if _is_json(claim.biz_data, claim.content_type):
             dead.biz_data = Raw(claim.biz_data)
         else:

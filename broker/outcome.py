@@ -29,6 +29,7 @@ FREE_429_MS: Final = 86_400_000
 SETTLE_MS: Final = 1_000
 
 GONE: Final = 410
+TOO_OLD: Final = "; expired: max_age ends before the next attempt"
 TOO_MANY_REQUESTS: Final = 429
 SERVICE_UNAVAILABLE: Final = 503
 
@@ -129,7 +130,7 @@ def decide(
     if status == TOO_MANY_REQUESTS and now_ms - claim.first_attempt_ms < FREE_429_MS:
         delay_ms = max(asked_ms, retry_delay_ms(policy.retry, claim.failures + 1))
         if now_ms + delay_ms > _expires_ms(claim, policy):
-            return Dead(reason, "status")
+            return Dead(f"{reason}{TOO_OLD}", "status")
         return Release(delay_ms, reason)
     return _failed(reason, "status", asked_ms, claim, policy, now_ms)
 
@@ -174,7 +175,7 @@ def _failed(
         return Dead(reason, error_class)
     delay_ms = max(asked_ms, retry_delay_ms(policy.retry, failures))
     if now_ms + delay_ms > _expires_ms(claim, policy):
-        return Dead(reason, error_class)
+        return Dead(f"{reason}{TOO_OLD}", error_class)
     return Retry(delay_ms, reason)
 
 

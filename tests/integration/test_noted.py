@@ -70,6 +70,18 @@ async def test_payloads_that_are_no_json_are_told_of_in_base64(
     assert json.loads(told.body)["biz_data_base64"] == "/wA="
 
 
+async def test_what_is_erased_is_not_told_of(delivery: Delivery, endpoint: Endpoint) -> None:
+    await both(delivery, endpoint)
+    await delivery.configure(
+        callback_url=endpoint.url, retry=ONCE, on_failed="deaths", erase_data=True
+    )
+    endpoint.script = lambda call: Answer(200 if b"failures" in call.body else 410)
+    await delivery.submit(biz_data=b'{"card": 4711}')
+    _, told = await endpoint.wait_for(2)
+    assert json.loads(told.body)["status"] == "failed"
+    assert b"4711" not in told.body
+
+
 @pytest.mark.parametrize("status", [200, 410])
 async def test_a_settled_task_keeps_no_payload_where_it_is_to_be_erased(
     delivery: Delivery, endpoint: Endpoint, status: int

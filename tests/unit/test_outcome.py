@@ -154,7 +154,8 @@ def test_a_429_after_a_day_spends_a_failure() -> None:
 
 def test_a_retry_that_max_age_would_refuse_ends_the_task_now() -> None:
     claim = a_claim(max_age_ms=4_999)
-    assert decide(Answer(500), claim, POLICY, NOW_MS) == Dead("HTTP 500", "status")
+    reason = "HTTP 500; expired: max_age ends before the next attempt"
+    assert decide(Answer(500), claim, POLICY, NOW_MS) == Dead(reason, "status")
 
 
 def test_a_claim_in_order_is_called() -> None:
