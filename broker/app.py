@@ -122,6 +122,7 @@ class Broker:
             clock=self._clock,
             shards=settings.shards,
             lookahead_ms=round(settings.lookahead * 1000),
+            max_pending=lambda: self._registry.max_pending,
         )
         self._changer = Changer(
             db=self._api_db,

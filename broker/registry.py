@@ -45,6 +45,7 @@ class Registry:
         self._db = db
         self._judge = judge
         self._by_name: dict[str, BizType] = {}
+        self._max_pending: dict[str, int] = {}
         self._version = 0
         self._told = 0  # the highest version that a pulse has brought
         self._seen = 0  # what was told up to here is known
@@ -73,6 +74,11 @@ class Registry:
     def version(self) -> int:
         """Grows with every change that is known here."""
         return self._version
+
+    @property
+    def max_pending(self) -> Mapping[str, int]:
+        """The biz_types that have a max_pending, and that."""
+        return self._max_pending
 
     def names(self) -> list[str]:
         """All names known here, in order."""
@@ -200,6 +206,9 @@ class Registry:
         known = self._by_name | {biz.biz_type: biz for biz in news.biz_types}
         gone = [name for name in news.deleted if known.pop(name, None) is not None]
         self._by_name = known
+        self._max_pending = {
+            name: biz.max_pending for name, biz in known.items() if biz.max_pending is not None
+        }
         self._version = news.version
         self._seen = max(self._seen, news.version)
         if gone:

@@ -26,7 +26,7 @@ import logging
 import math
 import random
 from collections import Counter, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 from uuid import UUID
@@ -44,6 +44,7 @@ from wheel_timer.errors import (
     FieldError,
     InvalidTask,
     Overloaded,
+    QuotaUsedUp,
     WheelTimerError,
 )
 from wheel_timer.eventcenter import EventCenter
@@ -106,6 +107,7 @@ class Submitter:
     The one way of new tasks from the API to the wheel.
 
     shards: new tasks are dealt to them call by call. lookahead_ms: the setting LOOKAHEAD.
+    max_pending: answers with the biz_types that have one, and what it is now.
     Made inside the running loop that it serves. `stop` at the end.
     """
 
@@ -117,8 +119,10 @@ class Submitter:
         clock: Clock,
         shards: int = 1,
         lookahead_ms: int = 1000,
+        max_pending: Callable[[], Mapping[str, int]] = dict,
     ) -> None:
         self._db = db
+        self._max_pending = max_pending
         self._clock = clock
         self._lookahead_ms = lookahead_ms
         self._shards = shards
@@ -267,6 +271,8 @@ class Submitter:
         for origin, task, answer in zip(origins, tasks, answers, strict=True):
             if isinstance(answer, WheelTimerError):
                 origin[0].settle(origin[1], answer)
+            elif answer.refused:
+                origin[0].settle(origin[1], QuotaUsedUp(task.biz_type))
             elif answer.existing is not None:
                 if origin[0].submissions[origin[1]].on_duplicate in REPLACING:
                     replacing = asyncio.create_task(self._replace(origin, task, answer.existing))
@@ -339,7 +345,10 @@ class Submitter:
         """What became of each row; never raises an error of ours."""
         for wait_s in (*RESEND_WAIT_S, *[1.0] * 60):
             try:
-                return await submit(self._db, shard, tasks, lookahead_ms=self._lookahead_ms)
+                limits = self._max_pending()
+                return await submit(
+                    self._db, shard, tasks, lookahead_ms=self._lookahead_ms, max_pending=limits
+                )
             except DataRejected as error:
                 if len(tasks) == 1:
                     log.warning("the database refused a task: %s", error)

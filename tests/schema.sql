@@ -1202,8 +1202,10 @@ DECLARE
     v_to     bigint;
     v_folded integer := 0;
 BEGIN
-    -- A fold that is lost in a crash leaves its deltas; so nobody has to wait for the disk.
-    PERFORM set_config('synchronous_commit', 'off', true);
+    IF p_epoch IS NOT NULL THEN
+        -- A fold that is lost in a crash leaves its deltas; so nobody has to wait for the disk.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     PERFORM FROM timer_ledger_mark AS m
     WHERE m.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq');
     IF NOT FOUND THEN
@@ -1324,9 +1326,11 @@ BEGIN
         high_to = CASE WHEN v_mark.open && v_open THEN high_to ELSE v_high END,
         open = CASE WHEN v_mark.open && v_open THEN open ELSE v_open END;
 
-    PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch FOR SHARE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+    IF p_epoch IS NOT NULL THEN
+        PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+        END IF;
     END IF;
     RETURN v_folded;
 END
@@ -1718,6 +1722,29 @@ CREATE FUNCTION public.wheel_partition_v1(p_slot integer) RETURNS text
     SELECT 'timer_task_' || lpad(CAST(p_slot / 100000 AS text), 2, '0')
 $$;
 
+CREATE FUNCTION public.wheel_pending_v1(p_biz_type text) RETURNS bigint
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(sum(p.pending), 0)
+        FROM (
+            SELECT t.pending FROM timer_ledger_total AS t WHERE t.biz_type = p_biz_type
+            UNION ALL
+            SELECT u.submitted + u.moved_in + u.revived - u.moved_out - u.finished - u.failed
+                - u.cancelled - u.purged
+            FROM timer_ledger_unfolded AS u
+            WHERE u.biz_type = p_biz_type
+        ) AS p
+    );
+END
+$$;
+
 CREATE FUNCTION public.wheel_pull_v1(p_shard smallint, p_epoch bigint, p_after_due bigint, p_after_id uuid, p_limit integer, OUT seen integer, OUT pulled integer, OUT last_due bigint, OUT last_id uuid) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -1867,6 +1894,64 @@ BEGIN
     RETURN cardinality(v_ids);
 END
 $_$;
+
+CREATE FUNCTION public.wheel_quota_turn_v1(p_biz_types text[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_key integer;
+BEGIN
+    FOR v_key IN SELECT DISTINCT hashtext(b) FROM unnest(p_biz_types) AS b ORDER BY 1 LOOP
+        PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_ledger_total'), v_key);
+    END LOOP;
+END
+$$;
+
+CREATE FUNCTION public.wheel_quota_v1(p_task_ids uuid[], p_biz_types text[], p_taken integer[], p_limited text[], p_limits bigint[]) RETURNS integer[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_rooms bigint[];
+    v_known uuid[];
+BEGIN
+    -- While no daemon leads nobody folds, and each count would take longer than the one before.
+    PERFORM wheel_ledger_fold_v1(NULL, 50000)
+    FROM timer_ledger_mark AS m
+    WHERE pg_sequence_last_value('timer_ledger_delta_delta_id_seq') - m.folded_to > 50000;
+
+    SELECT array_agg(greatest(l.max - wheel_pending_v1(l.biz_type), 0) ORDER BY l.position)
+    INTO v_rooms
+    FROM unnest(p_limited, p_limits) WITH ORDINALITY AS l(biz_type, max, position);
+
+    -- Most calls end here: all find room.
+    SELECT array_agg(n.task_id) INTO v_known
+    FROM (
+        SELECT r.task_id, count(*) OVER (PARTITION BY r.biz_type) AS tasks, l.room
+        FROM unnest(p_task_ids, p_biz_types) WITH ORDINALITY AS r(task_id, biz_type, position)
+        JOIN unnest(p_limited, v_rooms) AS l(biz_type, room) ON l.biz_type = r.biz_type
+        WHERE r.position <> ALL (p_taken)
+    ) AS n
+    WHERE n.tasks > n.room;
+    IF v_known IS NULL THEN
+        RETURN '{}';
+    END IF;
+    SELECT coalesce(array_agg(f.task_id), '{}') INTO v_known FROM wheel_find_v1(v_known) AS f;
+
+    RETURN ARRAY(
+        SELECT n.position
+        FROM (
+            SELECT CAST(r.position AS integer) AS position, l.room,
+                row_number() OVER (PARTITION BY r.biz_type ORDER BY r.position) AS nth
+            FROM unnest(p_task_ids, p_biz_types) WITH ORDINALITY AS r(task_id, biz_type, position)
+            JOIN unnest(p_limited, v_rooms) AS l(biz_type, room) ON l.biz_type = r.biz_type
+            WHERE r.position <> ALL (p_taken) AND r.task_id <> ALL (v_known)
+        ) AS n
+        WHERE n.nth > n.room
+    );
+END
+$$;
 
 CREATE FUNCTION public.wheel_reap_advance_v1(p_epoch bigint, p_reaped bigint) RETURNS void
     LANGUAGE plpgsql
@@ -3253,7 +3338,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_submit_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_biz_ids text[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_lookahead_ms bigint, OUT near integer[], OUT duplicate integer[], OUT existing uuid[]) RETURNS record
+CREATE FUNCTION public.wheel_submit_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_biz_ids text[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_lookahead_ms bigint, p_limited text[] DEFAULT NULL::text[], p_limits bigint[] DEFAULT NULL::bigint[], OUT near integer[], OUT duplicate integer[], OUT existing uuid[], OUT refused integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -3272,6 +3357,10 @@ BEGIN
 
     duplicate := '{}';
     existing := '{}';
+    refused := '{}';
+    IF p_limited IS NOT NULL THEN
+        PERFORM wheel_quota_turn_v1(p_limited);
+    END IF;
     IF EXISTS (SELECT FROM unnest(p_biz_ids) AS b(biz_id) WHERE b.biz_id IS NOT NULL) THEN
         INSERT INTO timer_key (biz_type, biz_id, task_id)
         SELECT r.biz_type, r.biz_id, r.task_id
@@ -3288,6 +3377,28 @@ BEGIN
             WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
         JOIN timer_key AS k ON k.biz_type = r.biz_type AND k.biz_id = r.biz_id
         WHERE k.task_id <> r.task_id;
+    END IF;
+
+    IF p_limited IS NOT NULL THEN
+        refused := wheel_quota_v1(p_task_ids, p_biz_types, duplicate, p_limited, p_limits);
+        IF refused <> '{}' THEN
+            -- Their biz_ids go with them, and so does who has the same one in this very call.
+            DELETE FROM timer_key AS k
+            USING unnest(refused) AS u(position)
+            WHERE k.biz_type = p_biz_types[u.position]
+                AND k.biz_id = p_biz_ids[u.position]
+                AND k.task_id = p_task_ids[u.position];
+            SELECT coalesce(array_agg(d.position) FILTER (WHERE NOT d.is_gone), '{}'),
+                coalesce(array_agg(d.holder) FILTER (WHERE NOT d.is_gone), '{}'),
+                refused || coalesce(array_agg(d.position) FILTER (WHERE d.is_gone), '{}')
+            INTO duplicate, existing, refused
+            FROM (
+                SELECT u.position, u.holder,
+                    u.holder IN (SELECT p_task_ids[g.position] FROM unnest(refused) AS g(position))
+                        AS is_gone
+                FROM unnest(duplicate, existing) AS u(position, holder)
+            ) AS d;
+        END IF;
     END IF;
 
     -- The net is for tasks that this very call puts on the wheel: of one that is there already,
@@ -3308,7 +3419,7 @@ BEGIN
             task_id, start_time, biz_type, biz_id, biz_data, content_type,
             callback, retry, max_age, traceparent, position
         )
-        WHERE r.position <> ALL (duplicate)
+        WHERE r.position <> ALL (duplicate || refused)
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
         ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
         RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
@@ -3327,7 +3438,7 @@ BEGIN
 
     SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
     FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
-    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
+    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate || refused);
 END
 $$;
 

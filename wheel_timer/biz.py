@@ -44,6 +44,7 @@ RATE_PER_S_MIN: Final = 0.01
 RATE_PER_S_MAX: Final = 100_000
 BURST_MAX: Final = 1_000_000
 SPREAD_S_MAX: Final = 86_400
+PENDING_MAX: Final = 10_000_000_000
 NETWORKS_MAX: Final = 100
 
 _BIZ_TYPE: Final = re.compile(BIZ_TYPE_PATTERN, re.ASCII)
@@ -150,6 +151,18 @@ class Policy(Struct, frozen=True, kw_only=True):
     rate_limit: RatePerS | None = None
     burst: Annotated[int, Meta(ge=1, le=BURST_MAX)] | None = None
     submit_rate_limit: RatePerS | None = None
+    max_pending: (
+        Annotated[
+            int,
+            Meta(
+                ge=0,
+                le=PENDING_MAX,
+                description="new tasks beyond so many pending ones are refused (429 quota); what "
+                "is replayed or replaced counts, and is not refused",
+            ),
+        ]
+        | None
+    ) = None
     priority: Annotated[int, Meta(ge=0, le=9)] = 5
     spread: SpreadS | None = None
     breaker: Breaker = Breaker()

@@ -11,6 +11,7 @@ The errors of wheel-timer, one tree:
     ├── Conflict                 409: the state does not allow it
     ├── StaleVersion             412: If-Match names an older version
     ├── RateLimited              429: more than a configured rate; carries retry_after_s
+    ├── QuotaUsedUp              429: as many tasks pending as there may be; carries retry_after_s
     ├── Overloaded               503: a bounded queue is full; carries retry_after_s
     ├── Unavailable              503: something we stand on does not answer
     │   ├── DatabaseUnavailable
@@ -90,6 +91,15 @@ class RateLimited(WheelTimerError):
     def __init__(self, detail: str, retry_after_s: int = 1) -> None:
         super().__init__(detail)
         self.retry_after_s = retry_after_s
+
+
+class QuotaUsedUp(WheelTimerError):
+    """The biz_type has max_pending tasks pending. When one ends there is room again."""
+
+    retry_after_s = 5
+
+    def __init__(self, biz_type: str) -> None:
+        super().__init__(f"{biz_type!r} has as many pending tasks as its max_pending allows")
 
 
 class Overloaded(WheelTimerError):

@@ -53,6 +53,7 @@ class LimitsOut(Struct):
     retry_ladder_steps: int
     policy_s: Annotated[int, Meta(description="max_age, max_past, retention")]
     max_concurrency: int
+    max_pending: int
     rate_from: Annotated[float, Meta(description="a second: rate_limit, submit_rate_limit")]
     rate_to: float
     burst: int
@@ -88,6 +89,7 @@ async def get_limits(context: Context, _: Request) -> Response:
             retry_ladder_steps=biz.LADDER_STEPS_MAX,
             policy_s=biz.POLICY_S_MAX,
             max_concurrency=biz.CONCURRENCY_MAX,
+            max_pending=biz.PENDING_MAX,
             rate_from=biz.RATE_PER_S_MIN,
             rate_to=biz.RATE_PER_S_MAX,
             burst=biz.BURST_MAX,

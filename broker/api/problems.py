@@ -21,6 +21,7 @@ from wheel_timer.errors import (
     InvalidTask,
     NotFound,
     Overloaded,
+    QuotaUsedUp,
     RateLimited,
     StaleVersion,
     TooLarge,
@@ -118,6 +119,14 @@ KINDS: Final[dict[str, Kind]] = {
         "back after `Retry-After` seconds. Of a batch, the tasks that found room are stored, and "
         "each of the others carries this problem.",
     ),
+    "quota": Kind(
+        429,
+        "The quota is used up",
+        "The biz_type has as many pending tasks as its max_pending allows, over all brokers "
+        "together. There is room again as soon as one of them is called or cancelled; come back "
+        "after `Retry-After` seconds. Of a batch, the first tasks that found room are stored, and "
+        "each of the others carries this problem.",
+    ),
     "overloaded": Kind(
         503,
         "Not now",
@@ -212,6 +221,8 @@ def problem_of(error: Exception) -> Problem:
             return Problem("stale-version", text)
         case RateLimited():
             return Problem("rate-limited", text, headers={"Retry-After": str(error.retry_after_s)})
+        case QuotaUsedUp():
+            return Problem("quota", text, headers={"Retry-After": str(error.retry_after_s)})
         case Overloaded():
             return Problem("overloaded", text, headers={"Retry-After": str(error.retry_after_s)})
         case Unavailable():

@@ -15,12 +15,12 @@ from broker.api.operation import Answer, Operation, json_answer
 from broker.api.times import START_TIME_MS_MIN, format_time
 from broker.api.view import Time
 from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.store.ledger import pending
 from wheel_timer.store.stats import (
     DEAD_MAX,
     LOOK_ROWS,
     Window,
     dead_count,
-    pending_estimate,
     window,
 )
 
@@ -65,8 +65,8 @@ class RatesOut(Struct):
 
 class StatsOut(Struct):
     """
-    How a biz_type goes. pending: about how many tasks are, as of the database's last ANALYZE; null
-    where there was none. failed: dead letters. in_flight, depth: of its lane in the event center,
+    How a biz_type goes. pending: how many tasks are, exactly, by the ledger; max_pending counts by
+    it. failed: dead letters. in_flight, depth: of its lane in the event center,
     null while that is away. secrets: how many sign at present.
     """
 
@@ -74,7 +74,7 @@ class StatsOut(Struct):
     version: int
     time: Time
     is_paused: Annotated[bool, Meta(description="by its own setting, or by the brake")]
-    pending: int | None
+    pending: int
     failed: CountOut
     depth: int | None
     in_flight: int | None
@@ -104,7 +104,7 @@ async def get_stats(context: Context, request: Request) -> Response:
             version=biz.version,
             time=format_time(now_ms),
             is_paused=biz.paused or context.registry.brake is not None,
-            pending=await pending_estimate(context.db, name),
+            pending=await pending(context.db, name),
             failed=CountOut(dead, dead < DEAD_MAX),
             depth=depth,
             in_flight=in_flight,
@@ -139,8 +139,8 @@ OPERATIONS: Final = (
         name="getBizTypeStats",
         scope="read",
         summary="How a biz_type goes",
-        text="Counted in bounded time, whatever the wheel holds: what is exact says whether it is "
-        "complete, what is an estimate says as of when.",
+        text="Counted in bounded time, whatever the wheel holds; what may be cut off says whether "
+        "it is complete.",
         answers={200: Answer(text="The figures", body=StatsOut)},
         problems=("not-found", "overloaded"),
     ),

@@ -20,6 +20,7 @@ from broker.api.view import Time
 from wheel_timer.biz import BizType
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import Depth
+from wheel_timer.store.ledger import pendings
 from wheel_timer.store.wheel import Shard, shards
 from wheel_timer.waits import LaneWait
 
@@ -47,10 +48,11 @@ class LaneOut(Struct):
     One biz_type's lane in the event center. depth: references waiting to be read; in_flight: in
     the hands of brokers, before their moment or being called. null: the event center is away.
     rate_limit: a second, null for none. breaker: of a broker that has it open, half-open too; null
-    while the event center is away.
+    while the event center is away. pending: tasks to be called yet, whenever.
     """
 
     biz_type: str
+    pending: int
     depth: int | None
     in_flight: int | None
     max_concurrency: int
@@ -63,12 +65,14 @@ class LaneOut(Struct):
 class WheelOut(Struct):
     """
     now: the database's clock. brake: null where it is off. clock_jump: while hands and calls are
-    held because that clock has jumped, else null.
+    held because that clock has jumped, else null. pending: tasks to be called yet, of all biz_types
+    that the key sees.
     """
 
     now: Time
     brake: BrakeOut | None
     clock_jump: ClockJumpOut | None
+    pending: int
     shards: list[ShardOut]
     lanes: list[LaneOut]
 
@@ -77,7 +81,9 @@ async def get_wheel(context: Context, request: Request) -> Response:
     """The hands, the lanes and the brake."""
     await context.registry.refresh()
     found = await shards(context.db)
-    names = [name for name in context.registry.names() if actor_of(request).sees(name)]
+    sees = actor_of(request).sees
+    waiting = {name: n for name, n in (await pendings(context.db)).items() if sees(name)}
+    names = [name for name in context.registry.names() if sees(name)]
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
     depths: dict[str, Depth] = {}
     waits: dict[str, LaneWait] | None = None
@@ -87,20 +93,26 @@ async def get_wheel(context: Context, request: Request) -> Response:
     except EventCenterUnavailable as error:
         log.warning("the lanes could not be counted: %s", error)
     known = [biz for name in names if (biz := context.registry.get(name)) is not None]
-    lanes = [_lane_out(biz, depths.get(biz.biz_type), waits) for biz in known]
+    lanes = [
+        _lane_out(biz, waiting.get(biz.biz_type, 0), depths.get(biz.biz_type), waits)
+        for biz in known
+    ]
     brake = brake_out(context.registry.brake)
     return json_answer(
         WheelOut(
             now=format_time(now_ms),
             brake=brake,
             clock_jump=await clock_jump(context),
+            pending=sum(waiting.values()),
             shards=[_shard_out(shard) for shard in found],
             lanes=lanes,
         )
     )
 
 
-def _lane_out(biz: BizType, counted: Depth | None, waits: Mapping[str, LaneWait] | None) -> LaneOut:
+def _lane_out(
+    biz: BizType, pending: int, counted: Depth | None, waits: Mapping[str, LaneWait] | None
+) -> LaneOut:
     depth, in_flight = (None, None) if counted is None else counted
     breaker: Literal["closed", "open"] | None = None
     if waits is not None:
@@ -109,6 +121,7 @@ def _lane_out(biz: BizType, counted: Depth | None, waits: Mapping[str, LaneWait]
         breaker = "open" if is_open else "closed"
     return LaneOut(
         biz_type=biz.biz_type,
+        pending=pending,
         depth=depth,
         in_flight=in_flight,
         max_concurrency=biz.max_concurrency,

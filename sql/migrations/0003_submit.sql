@@ -3,15 +3,19 @@
 
 -- Put a batch of new tasks of one shard on the wheel. At most 1,000, in any order.
 --
--- In:  one array element a task; callbacks and retries are JSON texts.
+-- In:  one array element a task; callbacks and retries are JSON texts. p_limited, p_limits: the
+--      biz_types among them that have a max_pending, each once, and that; null: none has.
 -- Out: one row, counting from 1 and listing only the exceptions:
 --      near      positions of tasks due at or before max(closed_to, now + 1.5 look-aheads): the
 --                caller publishes them itself; a requeue row behind the hand's range is the net
 --      duplicate positions of tasks whose biz_id is taken; nothing of them was written
 --      existing  the task_ids that hold those biz_ids, in the same order
+--      refused   positions of tasks that are one too many for max_pending, the last ones of each
+--                biz_type; nothing of them was written
 -- A task whose own task_id is already there was accepted before: sending a batch again after a lost
 -- reply is safe. One bad value fails the whole batch, with nothing written.
--- Locks: fence shared, keys sorted, task rows by place, requeue rows by task_id.
+-- Locks: fence shared, the limited biz_types, keys sorted, task rows by place, requeue rows by
+-- task_id.
 CREATE FUNCTION wheel_submit_v1(
     p_shard smallint,
     p_task_ids uuid[],
@@ -25,9 +29,12 @@ CREATE FUNCTION wheel_submit_v1(
     p_max_ages bigint[],
     p_traceparents text[],
     p_lookahead_ms bigint,
+    p_limited text[] DEFAULT NULL,
+    p_limits bigint[] DEFAULT NULL,
     OUT near integer[],
     OUT duplicate integer[],
-    OUT existing uuid[]
+    OUT existing uuid[],
+    OUT refused integer[]
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -47,6 +54,10 @@ BEGIN
 
     duplicate := '{}';
     existing := '{}';
+    refused := '{}';
+    IF p_limited IS NOT NULL THEN
+        PERFORM wheel_quota_turn_v1(p_limited);
+    END IF;
     IF EXISTS (SELECT FROM unnest(p_biz_ids) AS b(biz_id) WHERE b.biz_id IS NOT NULL) THEN
         INSERT INTO timer_key (biz_type, biz_id, task_id)
         SELECT r.biz_type, r.biz_id, r.task_id
@@ -63,6 +74,28 @@ BEGIN
             WITH ORDINALITY AS r(task_id, biz_type, biz_id, position)
         JOIN timer_key AS k ON k.biz_type = r.biz_type AND k.biz_id = r.biz_id
         WHERE k.task_id <> r.task_id;
+    END IF;
+
+    IF p_limited IS NOT NULL THEN
+        refused := wheel_quota_v1(p_task_ids, p_biz_types, duplicate, p_limited, p_limits);
+        IF refused <> '{}' THEN
+            -- Their biz_ids go with them, and so does who has the same one in this very call.
+            DELETE FROM timer_key AS k
+            USING unnest(refused) AS u(position)
+            WHERE k.biz_type = p_biz_types[u.position]
+                AND k.biz_id = p_biz_ids[u.position]
+                AND k.task_id = p_task_ids[u.position];
+            SELECT coalesce(array_agg(d.position) FILTER (WHERE NOT d.is_gone), '{}'),
+                coalesce(array_agg(d.holder) FILTER (WHERE NOT d.is_gone), '{}'),
+                refused || coalesce(array_agg(d.position) FILTER (WHERE d.is_gone), '{}')
+            INTO duplicate, existing, refused
+            FROM (
+                SELECT u.position, u.holder,
+                    u.holder IN (SELECT p_task_ids[g.position] FROM unnest(refused) AS g(position))
+                        AS is_gone
+                FROM unnest(duplicate, existing) AS u(position, holder)
+            ) AS d;
+        END IF;
     END IF;
 
     -- The net is for tasks that this very call puts on the wheel: of one that is there already,
@@ -83,7 +116,7 @@ BEGIN
             task_id, start_time, biz_type, biz_id, biz_data, content_type,
             callback, retry, max_age, traceparent, position
         )
-        WHERE r.position <> ALL (duplicate)
+        WHERE r.position <> ALL (duplicate || refused)
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
         ON CONFLICT (slot, shard, start_time, task_id) DO NOTHING
         RETURNING timer_task.task_id, timer_task.start_time, timer_task.biz_type
@@ -102,6 +135,6 @@ BEGIN
 
     SELECT coalesce(array_agg(CAST(r.position AS integer)), '{}') INTO near
     FROM unnest(p_start_times) WITH ORDINALITY AS r(start_time, position)
-    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate);
+    WHERE r.start_time <= v_near_to AND r.position <> ALL (duplicate || refused);
 END
 $$;

@@ -234,6 +234,7 @@ $$;
 --
 -- In:  as wheel_settle_final_v1; p_erases; and for each notice (its biz_type null: none) a task of
 --      its own, of the same shard. An erased payload leaves the content_type `erased`.
+--      A notice is taken whatever the max_pending of its biz_type.
 -- Out: positions (from 1) of the notices that are due within the look-ahead: the caller publishes
 --      them. A notice is written only where its task was settled here: sent again, nothing is.
 -- Locks: fence shared, task rows in the order given, requeue rows by task_id; keys, rows and

@@ -108,7 +108,8 @@ END
 $$;
 
 -- Fold a page of deltas into the sums, oldest first; at most p_limit. Returns how many were folded;
--- fewer than p_limit: there are no more for now.
+-- fewer than p_limit: there are no more for now. p_epoch: of the leader of shard 0; null: it is
+-- folded in the course of another write.
 --
 -- An id that was drawn may be committed late, and must not be left behind. Its transaction has held
 -- a lock on the table since before it drew it: so once every holder that is seen after an id was
@@ -131,8 +132,10 @@ DECLARE
     v_to     bigint;
     v_folded integer := 0;
 BEGIN
-    -- A fold that is lost in a crash leaves its deltas; so nobody has to wait for the disk.
-    PERFORM set_config('synchronous_commit', 'off', true);
+    IF p_epoch IS NOT NULL THEN
+        -- A fold that is lost in a crash leaves its deltas; so nobody has to wait for the disk.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     PERFORM FROM timer_ledger_mark AS m
     WHERE m.folded_to < pg_sequence_last_value('timer_ledger_delta_delta_id_seq');
     IF NOT FOUND THEN
@@ -253,9 +256,11 @@ BEGIN
         high_to = CASE WHEN v_mark.open && v_open THEN high_to ELSE v_high END,
         open = CASE WHEN v_mark.open && v_open THEN open ELSE v_open END;
 
-    PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch FOR SHARE;
-    IF NOT FOUND THEN
-        RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+    IF p_epoch IS NOT NULL THEN
+        PERFORM FROM timer_pointer AS p WHERE p.shard = 0 AND p.epoch = p_epoch FOR SHARE;
+        IF NOT FOUND THEN
+            RAISE EXCEPTION 'leadership lost' USING ERRCODE = 'WT001', DETAIL = '0 ' || p_epoch;
+        END IF;
     END IF;
     RETURN v_folded;
 END
@@ -279,6 +284,96 @@ SELECT
     d.tasks * (d.edges >> 11 & 1) AS reaped_cancelled
 FROM timer_ledger_delta AS d
 WHERE d.delta_id > (SELECT m.folded_to FROM timer_ledger_mark AS m);
+
+-- How many tasks of a biz_type are pending: folded and not folded yet, in one snapshot.
+CREATE FUNCTION wheel_pending_v1(p_biz_type text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET jit = off
+AS $$
+BEGIN
+    RETURN (
+        SELECT coalesce(sum(p.pending), 0)
+        FROM (
+            SELECT t.pending FROM timer_ledger_total AS t WHERE t.biz_type = p_biz_type
+            UNION ALL
+            SELECT u.submitted + u.moved_in + u.revived - u.moved_out - u.finished - u.failed
+                - u.cancelled - u.purged
+            FROM timer_ledger_unfolded AS u
+            WHERE u.biz_type = p_biz_type
+        ) AS p
+    );
+END
+$$;
+
+-- Be the one submitter of these biz_types until the end of the transaction: what is pending then
+-- can only become less by others' submits (not by their replays, which no limit refuses).
+-- Who waits here holds the fence, and so does the one that is waited for, until its commit.
+CREATE FUNCTION wheel_quota_turn_v1(p_biz_types text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_key integer;
+BEGIN
+    FOR v_key IN SELECT DISTINCT hashtext(b) FROM unnest(p_biz_types) AS b ORDER BY 1 LOOP
+        PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_ledger_total'), v_key);
+    END LOOP;
+END
+$$;
+
+-- Which of these new tasks are too many for the max_pending of their biz_types: positions, the last
+-- ones of each. p_taken: positions of those that will not be written anyway.
+-- What was written by an earlier sending of the same call is no news, and is never refused.
+CREATE FUNCTION wheel_quota_v1(
+    p_task_ids uuid[], p_biz_types text[], p_taken integer[], p_limited text[], p_limits bigint[]
+) RETURNS integer[]
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+AS $$
+DECLARE
+    v_rooms bigint[];
+    v_known uuid[];
+BEGIN
+    -- While no daemon leads nobody folds, and each count would take longer than the one before.
+    PERFORM wheel_ledger_fold_v1(NULL, 50000)
+    FROM timer_ledger_mark AS m
+    WHERE pg_sequence_last_value('timer_ledger_delta_delta_id_seq') - m.folded_to > 50000;
+
+    SELECT array_agg(greatest(l.max - wheel_pending_v1(l.biz_type), 0) ORDER BY l.position)
+    INTO v_rooms
+    FROM unnest(p_limited, p_limits) WITH ORDINALITY AS l(biz_type, max, position);
+
+    -- Most calls end here: all find room.
+    SELECT array_agg(n.task_id) INTO v_known
+    FROM (
+        SELECT r.task_id, count(*) OVER (PARTITION BY r.biz_type) AS tasks, l.room
+        FROM unnest(p_task_ids, p_biz_types) WITH ORDINALITY AS r(task_id, biz_type, position)
+        JOIN unnest(p_limited, v_rooms) AS l(biz_type, room) ON l.biz_type = r.biz_type
+        WHERE r.position <> ALL (p_taken)
+    ) AS n
+    WHERE n.tasks > n.room;
+    IF v_known IS NULL THEN
+        RETURN '{}';
+    END IF;
+    SELECT coalesce(array_agg(f.task_id), '{}') INTO v_known FROM wheel_find_v1(v_known) AS f;
+
+    RETURN ARRAY(
+        SELECT n.position
+        FROM (
+            SELECT CAST(r.position AS integer) AS position, l.room,
+                row_number() OVER (PARTITION BY r.biz_type ORDER BY r.position) AS nth
+            FROM unnest(p_task_ids, p_biz_types) WITH ORDINALITY AS r(task_id, biz_type, position)
+            JOIN unnest(p_limited, v_rooms) AS l(biz_type, room) ON l.biz_type = r.biz_type
+            WHERE r.position <> ALL (p_taken) AND r.task_id <> ALL (v_known)
+        ) AS n
+        WHERE n.nth > n.room
+    );
+END
+$$;
 
 -- The ledger, for people: exact at every moment, in the snapshot of whoever reads it.
 CREATE VIEW timer_ledger_view AS

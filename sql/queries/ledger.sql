@@ -15,3 +15,29 @@ SELECT wheel_ledger_fold_v1(CAST(:epoch AS bigint), CAST(:limit AS integer))
 -- Locks: none
 SELECT t.biz_type, t.pending, t.dead
 FROM timer_ledger_total AS t
+
+-- name: ledger_pending
+-- How many tasks of a biz_type are pending, exactly.
+-- In:    biz_type text
+-- Out:   bigint
+-- Cost:  one row, and what is not folded yet: the last second or two of all biz_types
+-- Locks: none
+SELECT wheel_pending_v1(CAST(:biz_type AS text))
+
+-- name: ledger_pendings
+-- How many tasks of each biz_type are pending, exactly.
+-- In:    nothing
+-- Out:   biz_type text, bigint
+-- Cost:  a row for each biz_type that ever had a task, and what is not folded yet
+-- Locks: none
+SELECT p.biz_type, CAST(sum(p.pending) AS bigint)
+FROM (
+    SELECT t.biz_type, t.pending FROM timer_ledger_total AS t
+    UNION ALL
+    SELECT
+        u.biz_type,
+        u.submitted + u.moved_in + u.revived - u.moved_out - u.finished - u.failed - u.cancelled
+            - u.purged
+    FROM timer_ledger_unfolded AS u
+) AS p
+GROUP BY p.biz_type

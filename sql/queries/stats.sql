@@ -27,34 +27,3 @@ FROM (
     WHERE d.biz_type = CAST(:biz_type AS text)
     LIMIT CAST(:limit AS integer)
 ) AS counted
-
--- name: biz_pending_estimate
--- About how many pending tasks a biz_type has, by what ANALYZE saw last: no table is read.
--- In:    biz_type text
--- Out:   double precision; null where no partition was analyzed yet
--- Cost:  the catalog's rows of 100 partitions
--- Locks: none
-SELECT sum(
-    c.reltuples
-    * coalesce((
-        SELECT m.frequency
-        FROM unnest(CAST(CAST(b.most_common_vals AS text) AS text[]), b.most_common_freqs)
-            AS m(value, frequency)
-        WHERE m.value = CAST(:biz_type AS text)
-    ), 0)
-    * coalesce((
-        SELECT m.frequency
-        FROM unnest(CAST(CAST(p.most_common_vals AS text) AS text[]), p.most_common_freqs)
-            AS m(value, frequency)
-        WHERE m.value = '0'
-    ), 0)
-)
-FROM pg_inherits AS i
-JOIN pg_class AS c ON c.oid = i.inhrelid
-JOIN pg_namespace AS n ON n.oid = c.relnamespace
-JOIN pg_stats AS b
-    ON b.schemaname = n.nspname AND b.tablename = c.relname AND b.attname = 'biz_type'
-JOIN pg_stats AS p
-    ON p.schemaname = n.nspname AND p.tablename = c.relname AND p.attname = 'status'
-WHERE i.inhparent = CAST('timer_task' AS regclass)
-    AND c.reltuples > 0

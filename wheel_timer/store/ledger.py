@@ -36,3 +36,15 @@ async def fold(db: Database, epoch: int, limit: int) -> int:
 async def totals(db: Database) -> list[Total]:
     """Of every biz_type that ever had a task, as far as was folded."""
     return [Total._make(row) for row in await db.fetch("ledger_totals")]
+
+
+async def pending(db: Database, biz_type: str) -> int:
+    """How many tasks of a biz_type are pending now, exactly."""
+    row = await db.fetch_one("ledger_pending", {"biz_type": biz_type})
+    assert row is not None
+    return int(row[0])
+
+
+async def pendings(db: Database) -> dict[str, int]:
+    """The same of every biz_type that ever had a task, those deleted included."""
+    return dict(await db.fetch("ledger_pendings"))

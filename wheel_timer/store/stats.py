@@ -1,6 +1,6 @@
 """
 Figures of one biz_type, for people: what came due in the last minute, what comes in the next hour,
-how many wait and how many are dead. Each in bounded time, whatever the wheel holds; reads only.
+and how many are dead. Each in bounded time, whatever the wheel holds; reads only.
 """
 
 from __future__ import annotations
@@ -59,10 +59,3 @@ async def dead_count(db: Database, biz_type: str) -> int:
     row = await db.fetch_one("biz_dead_count", {"biz_type": biz_type, "limit": DEAD_MAX})
     assert row is not None
     return int(row[0])
-
-
-async def pending_estimate(db: Database, biz_type: str) -> int | None:
-    """About how many are pending, as of the last ANALYZE; None where there was none yet."""
-    row = await db.fetch_one("biz_pending_estimate", {"biz_type": biz_type})
-    assert row is not None
-    return None if row[0] is None else round(row[0])

@@ -51,7 +51,12 @@ async def context(
     await registry.load()
     keys = Keys(db, clock)
     await keys.load()
-    submitter = Submitter(db=db, event_center=event_center, clock=clock)
+    submitter = Submitter(
+        db=db,
+        event_center=event_center,
+        clock=clock,
+        max_pending=lambda: registry.max_pending,
+    )
     changer = Changer(db=db, event_center=event_center, clock=clock)
 
     async def ready() -> tuple[bool, dict[str, Any]]:

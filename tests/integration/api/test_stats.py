@@ -80,16 +80,19 @@ async def test_a_count_that_was_cut_off_says_so(
     assert found["next_hour"] == {"tasks": 10, "is_complete": False}
 
 
-async def test_what_is_pending_is_estimated_from_the_statistics(
-    client: httpx.AsyncClient, orders: str, db: Database, database_url: str
+async def test_what_is_pending_is_counted_by_the_ledger(
+    client: httpx.AsyncClient, orders: str, db: Database
 ) -> None:
-    assert (await client.get("/v1/biz/orders/stats")).json()["pending"] is None
     far_ms = 4_000_000_000_000
-    await put_tasks(db, [far_ms] * 900)
-    await put_tasks(db, [far_ms] * 100, "refunds")
-    with psycopg.connect(database_url, autocommit=True) as connection:
-        connection.execute("ANALYZE timer_task")
-    assert (await client.get("/v1/biz/orders/stats")).json()["pending"] == 900
+    for pending in (0, 900, 1_800):
+        assert (await client.get("/v1/biz/orders/stats")).json()["pending"] == pending
+        wheel = (await client.get("/v1/wheel")).json()
+        assert [(lane["biz_type"], lane["pending"]) for lane in wheel["lanes"]] == [
+            ("orders", pending)
+        ]
+        assert wheel["pending"] == pending / 9 * 10
+        await put_tasks(db, [far_ms] * 900)
+        await put_tasks(db, [far_ms] * 100, "refunds")
 
 
 async def test_without_the_event_center_the_rest_is_told(

@@ -245,6 +245,7 @@ async def test_the_wheel_shows_hands_and_lanes(
     assert wheel["lanes"] == [
         {
             "biz_type": "orders",
+            "pending": 1,
             "depth": 1,
             "in_flight": 0,
             "max_concurrency": 64,
