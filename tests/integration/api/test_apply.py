@@ -106,7 +106,7 @@ async def test_what_else_is_refused(client: httpx.AsyncClient, orders: str) -> N
         ({"biz_types": {}, "dry_run": 1}, 422),
         ({"biz_types": {f"t{i}": {"callback_url": URL} for i in range(1001)}}, 422),
         ({"biz_types": {"orders": {"callback_url": URL, "version": 99_999}}}, 412),
-        ({"biz_types": {"orders": {"callback_url": URL, "version": 0}}}, 412),
+        ({"biz_types": {"orders": {"callback_url": URL, "version": 0}}}, 422),
     ):
         answer = await client.post("/v1/apply", json=body)
         assert (body, answer.status_code) == (body, status)
