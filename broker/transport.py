@@ -7,26 +7,30 @@ half of its time on what a callback does not need: measured at 64 in flight, 107
 saves most of the rest: it makes httpx's own form of its headers only for those who ask.
 
 No redirects, no decompression, no cookies, no proxy but CALLBACK_PROXY; header lines of at most
-8 KiB and 128 of them (aiohttp's parser). Deadlines are the caller's: `asyncio.timeout` around it.
+8 KiB and 128 of them (aiohttp's parser), and no answer without end (broker/listening.py).
+Deadlines are the caller's: `asyncio.timeout` around it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, Final, Self
 
 import aiohttp
 import httpx
+from aiohttp.client_proto import ResponseHandler
 from aiohttp.client_reqrep import ConnectionKey
 from aiohttp.connector import Connection
 from httpx_aiohttp import AiohttpTransport
 from yarl import URL
 
 from broker.guard import Allowed, Dialling, Guard, dialling
+from broker.listening import Listener
 from broker.outward import DIRECT, Outward, outward_of
 from wheel_timer.settings import Settings
 
@@ -156,6 +160,8 @@ class CallbackTransport(AiohttpTransport):
             ssl=self._outward.tls or self.ssl_context,
             socket_factory=self._guard.socket_for,
         )
+        handler: type[ResponseHandler] = Listener
+        connector._factory = partial(handler, loop=asyncio.get_running_loop())
         return aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),

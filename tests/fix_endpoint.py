@@ -25,15 +25,39 @@ from typing import Final, Literal, NamedTuple, cast
 import pytest_asyncio
 
 Fault = Literal[
-    "silence", "reset", "close", "half", "garbage", "trickle", "flood", "endless-headers"
+    "silence",
+    "reset",
+    "close",
+    "half",
+    "garbage",
+    "trickle",
+    "flood",
+    "endless-headers",
+    "endless-hints",
+    "endless-lines",
+    "endless-extensions",
 ]
 
 HEAD_BYTES_MAX: Final = 64 * 1024
-FLOOD_CHUNK: Final = b"x" * 65_536
+OK: Final = b"HTTP/1.1 200 OK\r\n"
+# What an answer without end begins with, and what it goes on with.
+ENDLESS: Final = {
+    "flood": (OK + b"content-length: 1000000000\r\n\r\n", b"x" * 65_536),
+    "endless-headers": (OK, b"x-more: " + b"y" * 1_000 + b"\r\n"),
+    "endless-hints": (b"", b"HTTP/1.1 103 Early Hints\r\na: b\r\n\r\n" * 2_000),
+    "endless-lines": (b"", b"\r\n" * 30_000),
+    "endless-extensions": (
+        OK + b"transfer-encoding: chunked\r\n\r\n",
+        (b"1;" + b"a" * 4_000 + b"\r\nx\r\n") * 16,
+    ),
+}
 
 
 class Answer(NamedTuple):
-    """What the endpoint says. A fault replaces it; trickle sends a byte of body per interval_s."""
+    """
+    What the endpoint says, after some hints (103). A fault replaces it; trickle sends a byte of
+    body per interval_s.
+    """
 
     status: int = 200
     headers: tuple[tuple[str, str], ...] = ()
@@ -41,6 +65,7 @@ class Answer(NamedTuple):
     delay_s: float = 0.0
     fault: Fault | None = None
     interval_s: float = 0.05
+    hints: int = 0
 
 
 class Received(NamedTuple):
@@ -253,15 +278,11 @@ class _Protocol(asyncio.Protocol):
                 while True:
                     write(b"x")
                     await asyncio.sleep(answer.interval_s)
-            case "flood":
-                write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000000\r\n\r\n")
-                while True:
-                    write(FLOOD_CHUNK)
-                    await asyncio.sleep(0)
-            case "endless-headers":
-                write(b"HTTP/1.1 200 OK\r\n")
-                while True:
-                    write(b"x-more: " + b"y" * 1_000 + b"\r\n")
+            case _:
+                head, more = ENDLESS[answer.fault]
+                write(head)
+                while not self._transport.is_closing():
+                    write(more)
                     await asyncio.sleep(0)
 
     def _serve_control(self, head: bytes) -> None:
@@ -280,11 +301,12 @@ OK_HEAD: Final = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 
 
 def _render(answer: Answer) -> bytes:
-    if answer.status == 200 and not answer.headers and not answer.body:
+    if answer.status == 200 and not answer.headers and not answer.body and not answer.hints:
         return OK_HEAD
     lines = [f"HTTP/1.1 {answer.status} Scripted", f"content-length: {len(answer.body)}"]
     lines += [f"{name}: {value}" for name, value in answer.headers]
-    return "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body
+    hints = b"HTTP/1.1 103 Early Hints\r\n\r\n" * answer.hints
+    return hints + "\r\n".join(lines).encode() + b"\r\n\r\n" + answer.body
 
 
 @pytest_asyncio.fixture

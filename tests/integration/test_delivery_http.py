@@ -19,6 +19,7 @@ from standardwebhooks import Webhook
 from broker.attempt import BODY_BYTES_MAX, attempt
 from broker.deadlines import Deadlines
 from broker.guard import Guard
+from broker.listening import INTERIM_ANSWERS_MAX
 from broker.outcome import Answer as Outcome
 from broker.outward import DIRECT, Outward
 from broker.terms import TermsOf
@@ -282,6 +283,9 @@ async def test_a_long_body_is_read_no_further_than_it_counts(
         ("close", "reset"),
         ("garbage", "status"),
         ("endless-headers", "status"),
+        ("endless-hints", "status"),
+        ("endless-lines", "status"),
+        ("endless-extensions", "reset"),
         ("half", "reset"),
     ],
 )
@@ -292,6 +296,14 @@ async def test_a_receiver_that_breaks_the_protocol_fails_the_attempt(
     answer = await call(endpoint.url)
     assert (answer.status, answer.error_class) == (None, error_class)
     await gone(endpoint)
+
+
+async def test_an_answer_may_come_after_some_hints(call: Caller, endpoint: Endpoint) -> None:
+    endpoint.answer = Answer(200, hints=INTERIM_ANSWERS_MAX)
+    for _ in range(2):  # they are counted for each request anew
+        assert (await call(endpoint.url)).status == 200
+    endpoint.answer = Answer(200, hints=INTERIM_ANSWERS_MAX + 1)
+    assert (await call(endpoint.url)).error_class == "status"
 
 
 async def test_a_kept_connection_that_was_just_closed_costs_no_attempt(

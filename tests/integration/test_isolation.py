@@ -25,7 +25,17 @@ async def broken() -> AsyncIterator[Endpoint]:
 
 @pytest.mark.timing
 @pytest.mark.parametrize(
-    "fault", ["silence", "trickle", "endless-headers", "flood", "reset", "garbage", "refused"]
+    "fault",
+    [
+        "silence",
+        "trickle",
+        "endless-headers",
+        "endless-hints",
+        "flood",
+        "reset",
+        "garbage",
+        "refused",
+    ],
 )
 async def test_a_broken_endpoint_keeps_no_healthy_biz_type_waiting(
     delivery: Delivery, endpoint: Endpoint, broken: Endpoint, fault: Any
