@@ -22,8 +22,6 @@ from wheel_timer.errors import EventCenterUnavailable, RateLimited
 from wheel_timer.eventcenter import EventCenter
 
 KIND: Final = "submits"
-# After a failure Redis is not asked for so long: a dead one may keep each submit waiting.
-AWAY_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +31,6 @@ class Admission:
 
     def __init__(self, event_center: EventCenter) -> None:
         self._event_center = event_center
-        self._away_until_s = 0.0
         self._local: dict[str, Bucket] = {}
 
     async def refused(
@@ -61,16 +58,16 @@ class Admission:
         return refused
 
     async def _answers(self, asks: list[Ask]) -> list[Granted]:
-        now_s = asyncio.get_running_loop().time()
-        if now_s >= self._away_until_s:
+        reach = self._event_center.reach
+        if not reach.is_away:
             try:
                 answers = await self._event_center.take_tokens(asks)
                 self._local.clear()
                 return answers
             except EventCenterUnavailable as error:
                 logger.warning("submit rates are kept by each broker for itself: %s", error)
-                now_s = asyncio.get_running_loop().time()
-                self._away_until_s = now_s + AWAY_S
+                reach.failed(error)
+        now_s = asyncio.get_running_loop().time()
         return [self._take_local(ask, now_s) for ask in asks]
 
     def _take_local(self, ask: Ask, now_s: float) -> Granted:

@@ -24,6 +24,7 @@ from broker.api.context import Context
 from broker.changer import Changer
 from broker.guard import Guard
 from broker.keys import Keys
+from broker.near import left_to_nets
 from broker.notifier import Notifier
 from broker.registry import Registry
 from broker.submitter import Submitter
@@ -69,8 +70,9 @@ class Broker:
         self._keys = Keys(self._api_db, self._clock)
         if role != "notifier":
             self._clock.on_biz_version(self._keys.pulse)
-        self._heartbeat = Heartbeat(self._db, self._clock, self._identity, "broker")
+        self._heartbeat = Heartbeat(self._db, self._clock, self._identity, "broker", self._beaten)
         self._health = Health(self._ready)
+        self._alive = 1
         self._loops: list[asyncio.Task[None]] = []
         self._submitter: Submitter | None = None
         self._changer: Changer | None = None
@@ -111,11 +113,13 @@ class Broker:
                 registry=self._registry,
                 settings=settings,
                 broker_name=self._identity,
+                alive=lambda: self._alive,
             )
             await self._notifier.start()
         if self._role == "notifier":
             return Starlette(routes=ops_routes(self._health, reader(settings.admin_key, self._db)))
         await self._keys.load()
+        deliver = self._notifier.deliver if self._notifier else left_to_nets
         self._submitter = Submitter(
             db=self._api_db,
             event_center=event_center,
@@ -123,12 +127,14 @@ class Broker:
             shards=settings.shards,
             lookahead_ms=round(settings.lookahead * 1000),
             max_pending=lambda: self._registry.max_pending,
+            deliver=deliver,
         )
         self._changer = Changer(
             db=self._api_db,
             event_center=event_center,
             clock=self._clock,
             lookahead_ms=round(settings.lookahead * 1000),
+            deliver=deliver,
         )
         api = build_app(
             Context(
@@ -201,6 +207,10 @@ class Broker:
         if not draining.done():
             draining.cancel()
         await asyncio.gather(draining, hurry, return_exceptions=True)
+
+    def _beaten(self, alive: int | None) -> None:
+        if alive is not None:
+            self._alive = alive
 
     async def _ready(self) -> tuple[bool, dict[str, Any]]:
         """API: a commit is possible. Notifier: claims are. Redis away only degrades."""

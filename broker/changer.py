@@ -26,7 +26,7 @@ from uuid import UUID
 from msgspec import Struct
 from msgspec.structs import replace
 
-from broker.near import NearPublisher
+from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.submission import ROW_BYTES
 from wheel_timer import signal
 from wheel_timer.clock import Clock
@@ -95,7 +95,8 @@ class Changer:
     """
     The one way of changes from the API to the tasks.
 
-    lookahead_ms: the setting LOOKAHEAD. `stop` at the end.
+    lookahead_ms: the setting LOOKAHEAD. deliver: takes
+    near tasks while the event center is away. `stop` at the end.
     """
 
     def __init__(
@@ -105,11 +106,12 @@ class Changer:
         event_center: EventCenter,
         clock: Clock,
         lookahead_ms: int = 1000,
+        deliver: Deliver = left_to_nets,
     ) -> None:
         self._db = db
         self._clock = clock
         self._lookahead_ms = lookahead_ms
-        self._near = NearPublisher(event_center)
+        self._near = NearPublisher(event_center, deliver)
         self._queue: deque[_Waiting] = deque()
         self._working: asyncio.Task[None] | None = None
         self._is_stopping = False

@@ -33,6 +33,9 @@ READ_AHEAD: Final = 2_000
 # As long as none of them is due: else a task of now would wait unread behind thousands of later
 # ones (of one instant to come, or under the leases of a broker that died).
 READ_AHEAD_MAX: Final = 6_000
+# Fetched from Postgres beside what waits here already.
+FETCH_AHEAD_S: Final = 2.0
+FETCH_AHEAD_MAX: Final = 500
 # A claim is worth a call for so long after it was made; then it goes back, for another broker.
 HOLD_MS: Final = LEASE_MARGIN_MS - SETTLE_MS
 # A claim takes 2-5 ms; three times that, and still inside the 20 ms that a claim may be early.
@@ -138,6 +141,19 @@ class Lane:
             limit = READ_AHEAD_MAX
         self.is_full = len(waiting) >= (limit // 2 if self.is_full else limit)
         return not self.is_full
+
+    def fetchable(self, now_ms: float) -> int:
+        """
+        How many references to fetch straight from Postgres: FETCH_AHEAD_S of work at most, since
+        what is fetched here is nobody else's.
+        """
+        gate = self.gate
+        if not self.slots or not gate.breaker.is_closed or gate.hold(now_ms) is not None:
+            return 0
+        ahead = FETCH_AHEAD_MAX
+        if gate.shape is not None:
+            ahead = min(ahead, max(1, int(gate.shape.per_s * FETCH_AHEAD_S)))
+        return max(0, ahead - len(self._waiting))
 
     def add(self, ref: Ref) -> bool:
         """Hold a reference; False where its stream entry is held already (it was read again)."""

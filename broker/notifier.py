@@ -9,6 +9,7 @@ The way of a reference through a broker: read -> claim -> attempt -> settle -> a
     caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
     settler     results to Postgres, then entries away     broker/settler.py
     holding     what becomes of a held lane's references   broker/holding.py
+    direct      what is due, while there is no Redis       broker/direct.py
     recovery    endpoints that work again, told and heard  broker/recovery.py
     takeover    heartbeat, and what dead brokers held      broker/takeover.py
 
@@ -22,11 +23,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Any, Final
 
 from broker.caller import Caller
 from broker.claimer import Claimer
+from broker.direct import Direct
 from broker.holding import Holding
 from broker.lane import Lane, Share
 from broker.outcome import Unstarted
@@ -71,6 +73,7 @@ class Notifier:
         registry: Registry,
         settings: Settings,
         broker_name: str,
+        alive: Callable[[], int] = lambda: 1,
     ) -> None:
         self._event_center = event_center
         self._clock = clock
@@ -98,6 +101,7 @@ class Notifier:
             lanes_with_slots=lambda: [name for name, lane in self._lanes.items() if lane.slots],
             deliver=self._deliver,
             shared=self._take_share,
+            alive=alive,
         )
         self._settler = Settler(
             db=db,
@@ -105,6 +109,7 @@ class Notifier:
             lookahead_ms=round(settings.lookahead * 1000),
             acknowledged=self._let_go,
             reread=self._reader.reread,
+            deliver=self.deliver,
         )
         self._claimer = Claimer(
             db=db,
@@ -130,6 +135,16 @@ class Notifier:
             lanes=lambda: self._lanes,
             acknowledge=self._settler.acknowledge,
             emptied=self._see_room,
+        )
+        self._direct = Direct(
+            db=db,
+            clock=clock,
+            reach=event_center.reach,
+            shards=settings.shards,
+            visibility_ms=round(settings.visibility * 1000),
+            lookahead_ms=round(settings.lookahead * 1000),
+            lanes=lambda: self._lanes,
+            deliver=self._deliver,
         )
         self._waits = LaneWaits(event_center=event_center, clock=clock)
         self._recovery = Recovery(
@@ -162,6 +177,7 @@ class Notifier:
             asyncio.create_task(self.takeover.run(), name="takeover"),
             asyncio.create_task(self._reader.run(), name="reader"),
             asyncio.create_task(self._holding.run(), name="holding"),
+            asyncio.create_task(self._direct.run(), name="direct"),
         ]
 
     def ready(self) -> bool:
@@ -182,6 +198,7 @@ class Notifier:
         await self._holding.stop()
         self.takeover.leave()
         self._reader.stop()
+        self._direct.stop()
         await self._claimer.drain()
         for lane in self._lanes.values():
             for claim, ref in lane.give_up_claimed():
@@ -293,6 +310,17 @@ class Notifier:
         self._report.state(self._lanes.values())
         self._waits.look(self._lanes.values())
         self._recovery.look(self._lanes.values())
+
+    def deliver(self, refs: Sequence[Ref]) -> None:
+        """Call these near tasks from here, as far as there is room; the others have their nets."""
+        now_ms = self._clock.now_ms()
+        room = {name: lane.fetchable(now_ms) for name, lane in self._lanes.items()}
+        taken: list[Ref] = []
+        for ref in refs:
+            if room.get(ref.biz_type, 0) > 0:
+                room[ref.biz_type] -= 1
+                taken.append(ref)
+        self._deliver(taken)
 
     def _deliver(self, refs: Sequence[Ref]) -> None:
         now_ms = self._clock.now_ms()

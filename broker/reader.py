@@ -84,6 +84,7 @@ class Reader:
                 if self._is_connected or failures == 1:
                     logger.warning("reading from the event center failed: %s", error)
                 self._is_connected = False
+                self._event_center.reach.failed(error)
                 self._must_reread = True
                 await self._pause(failures)
             except Exception:

@@ -22,7 +22,8 @@ from typing import Final, Literal, NamedTuple
 from msgspec.structs import replace
 from tenacity import AsyncRetrying, before_sleep_log, retry_if_exception, wait_random_exponential
 
-from wheel_timer import metrics, signal
+from broker.near import Deliver, NearPublisher, left_to_nets
+from wheel_timer import signal
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected, EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
@@ -60,7 +61,8 @@ def _queue_of(result: Result) -> Queue:
 class Settler:
     """
     acknowledged: called with the references whose entries are given up. reread: called when an
-    acknowledgement failed, so that the pending entries are read again.
+    acknowledgement failed, so that the pending entries are read again. deliver: takes what is to be
+    called again soon, where the event center does not.
     """
 
     def __init__(
@@ -71,12 +73,14 @@ class Settler:
         lookahead_ms: int,
         acknowledged: Callable[[Sequence[Ref]], None],
         reread: Callable[[], None],
+        deliver: Deliver = left_to_nets,
     ) -> None:
         self._db = db
         self._event_center = event_center
         self._lookahead_ms = lookahead_ms
         self._acknowledged = acknowledged
         self._reread = reread
+        self._near = NearPublisher(event_center, deliver)
         self._queues: dict[Queue, deque[tuple[Result, Ref]]] = {}
         self._writers: dict[Queue, asyncio.Task[None]] = {}
         self._done: list[Ref] = []
@@ -165,11 +169,7 @@ class Settler:
             raise
         self._failing.discard(queue)
         if near:
-            try:
-                metrics.near_unpublished(await self._event_center.publish_direct(near))
-            except EventCenterUnavailable as error:
-                metrics.near_unpublished(len(near))
-                logger.warning("%d near tasks were left to their net: %s", len(near), error)
+            await self._near.publish(near)
 
     async def _acknowledge(self) -> None:
         rows_before = 0
@@ -182,7 +182,8 @@ class Settler:
                 await self._event_center.ack([ref for ref in refs if ref.entry_id])
                 signal.reached("delivery.acknowledged")
             except EventCenterUnavailable as error:
-                logger.warning("%d entries were not acknowledged: %s", len(refs), error)
+                logger.debug("%d entries were not acknowledged: %s", len(refs), error)
+                self._event_center.reach.failed(error)
                 self._reread()
             self._acknowledged(refs)
         self._acknowledging = None

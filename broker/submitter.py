@@ -31,7 +31,7 @@ from itertools import count
 from typing import Final
 from uuid import UUID
 
-from broker.near import NearPublisher
+from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.replacer import Replacer
 from broker.submission import Accepted, Duplicate, Outcome, Submission
 from wheel_timer import metrics, signal
@@ -108,6 +108,7 @@ class Submitter:
 
     shards: new tasks are dealt to them call by call. lookahead_ms: the setting LOOKAHEAD.
     max_pending: answers with the biz_types that have one, and what it is now.
+    deliver: takes near tasks while the event center is away.
     Made inside the running loop that it serves. `stop` at the end.
     """
 
@@ -120,6 +121,7 @@ class Submitter:
         shards: int = 1,
         lookahead_ms: int = 1000,
         max_pending: Callable[[], Mapping[str, int]] = dict,
+        deliver: Deliver = left_to_nets,
     ) -> None:
         self._db = db
         self._max_pending = max_pending
@@ -137,7 +139,7 @@ class Submitter:
         self.is_stopping = False
         self._idle = asyncio.Event()
         self._idle.set()
-        self._near = NearPublisher(event_center)
+        self._near = NearPublisher(event_center, deliver)
         self._replacer = Replacer(db=db, clock=clock, near=self._near, lookahead_ms=lookahead_ms)
         self._replacing: set[asyncio.Task[None]] = set()
 

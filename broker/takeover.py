@@ -34,7 +34,8 @@ logger = logging.getLogger(__name__)
 class TakeOver:
     """
     lanes: all lanes there are; lanes_with_slots: those to take over for. deliver: takes what was
-    taken over. shared: told, at every beat, which part of the work is this broker's.
+    taken over. shared: told, at every beat, which part of the work is this broker's. alive: how
+    many brokers there are as far as Postgres knows.
 
     A broker that comes into more than it had (it is new, or another has gone) waits for
     BEATS_TO_GROW beats without a change, until the others know and have given up their part.
@@ -48,12 +49,14 @@ class TakeOver:
         lanes_with_slots: Callable[[], Sequence[str]],
         deliver: Callable[[Sequence[Ref]], None],
         shared: Callable[[Share], None],
+        alive: Callable[[], int],
     ) -> None:
         self._event_center = event_center
         self._lanes = lanes
         self._deliver = deliver
         self._lanes_with_slots = lanes_with_slots
         self._shared = shared
+        self._alive = alive
         self._place = (0, 0)
         self._beats_in_place = 0
         self._beat_s = 0.0
@@ -80,6 +83,11 @@ class TakeOver:
                 if is_reachable:
                     logger.warning("no heartbeat to the event center: %s", error)
                 is_reachable = False
+                self._event_center.reach.failed(error)
+                if not self._beat_s:
+                    # It was away when this broker began: nobody has a place, each takes an equal
+                    # part, rounded up. Who had one keeps it.
+                    self._shared(Share(max(1, self._alive()), 0, True))
             except Exception:
                 logger.exception("a heartbeat failed")
             try:

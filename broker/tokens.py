@@ -25,7 +25,6 @@ from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 
 KIND: Final = "rate"
-AWAY_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
 
@@ -50,8 +49,6 @@ class Tokens:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_s = 0.0
         self._taking: asyncio.Task[None] | None = None
-        self._watching: asyncio.Task[None] | None = None
-        self._is_away = False
         self._is_stopped = False
 
     def ask(self, lane: Lane) -> None:
@@ -72,9 +69,8 @@ class Tokens:
         self._asking.clear()
         if self._timer is not None:
             self._timer.cancel()
-        for task in (self._taking, self._watching):
-            if task is not None:
-                await asyncio.wait([task])
+        if self._taking is not None:
+            await asyncio.wait([self._taking])
 
     def _wake_at(self, when_s: float) -> None:
         if self._taking is not None or (self._timer is not None and self._timer_s <= when_s):
@@ -126,7 +122,8 @@ class Tokens:
         self._sleep()
 
     async def _answers(self, lanes: list[Lane], asks: list[Ask]) -> list[Granted]:
-        if not self._is_away:
+        reach = self._event_center.reach
+        if not reach.is_away:
             try:
                 answers = await self._event_center.take_tokens(asks)
                 for lane in lanes:
@@ -134,8 +131,7 @@ class Tokens:
                 return answers
             except EventCenterUnavailable as error:
                 logger.warning("rates are kept by each broker for itself: %s", error)
-                self._is_away = True
-                self._watching = self._loop.create_task(self._watch())
+                reach.failed(error)
         return [self._take_local(lane, ask) for lane, ask in zip(lanes, asks, strict=True)]
 
     def _take_local(self, lane: Lane, ask: Ask) -> Granted:
@@ -146,13 +142,3 @@ class Tokens:
             lane.gate.local = Bucket(shape, now_s)
         lane.gate.local.shape = shape
         return Granted(*lane.gate.local.take(ask.wanted, now_s))
-
-    async def _watch(self) -> None:
-        """Wait for Redis beside the work: a command to a dead one may hang for seconds."""
-        while self._is_away and not self._is_stopped:
-            await asyncio.sleep(AWAY_S)
-            try:
-                await self._event_center.ping()
-                self._is_away = False
-            except EventCenterUnavailable as error:
-                logger.debug("rates are still kept by each broker for itself: %s", error)

@@ -34,7 +34,6 @@ from wheel_timer.heartbeat import Heartbeat
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
 from wheel_timer.process import HttpServer, Stop, identity, listen
-from wheel_timer.reach import Reach
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store.leader import Term, cluster_id
@@ -88,11 +87,9 @@ class Daemon:
             consumer=self._identity,
             cluster_id=await cluster_id(self._db),
         )
-        reach = Reach(event_center)
         beat = asyncio.create_task(self._heartbeat.run())
         shards = [
-            asyncio.create_task(self._serve(leader, event_center, reach))
-            for leader in self._leaders
+            asyncio.create_task(self._serve(leader, event_center)) for leader in self._leaders
         ]
         await stop.requested.wait()
         self.health.drain()
@@ -104,16 +101,15 @@ class Daemon:
         await asyncio.gather(beat, return_exceptions=True)
         await self._heartbeat.leave()
         await self._session.close()
-        await reach.stop()
         await event_center.close()
         await self._db.close()
 
-    async def _serve(self, leader: Leader, event_center: EventCenter, reach: Reach) -> None:
+    async def _serve(self, leader: Leader, event_center: EventCenter) -> None:
         """Stand by for one shard, lead it, again and again."""
         while not self._stopping.is_set():
             term = await self._stand_by(leader)
             if term is not None:
-                await self._lead(leader, term, event_center, reach)
+                await self._lead(leader, term, event_center)
 
     async def _stand_by(self, leader: Leader) -> Term | None:
         """Poll until the shard is ours; None once the daemon stops."""
@@ -149,9 +145,7 @@ class Daemon:
     def _has_share(self) -> bool:
         return sum(leader.is_leader for leader in self._leaders) >= self._share()
 
-    async def _lead(
-        self, leader: Leader, term: Term, event_center: EventCenter, reach: Reach
-    ) -> None:
+    async def _lead(self, leader: Leader, term: Term, event_center: EventCenter) -> None:
         settings = self._settings
         windows = Windows(
             biz_types=self._limits.biz_types,
@@ -161,7 +155,6 @@ class Daemon:
         sweep = SweepHand(
             db=self._db,
             event_center=event_center,
-            reach=reach,
             windows=windows,
             clock=self._clock,
             leader=leader,
@@ -182,7 +175,6 @@ class Daemon:
             event_center=event_center,
             clock=self._clock,
             leader=leader,
-            reach=reach,
             windows=windows,
             current_ms=term.current_time_ms,
             lookahead_ms=round(settings.lookahead * 1000),

@@ -36,7 +36,6 @@ from wheel_timer.clock import PULSE_TEST_S, Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
 from wheel_timer.store.due import PAGE_ROWS, Key, Window
@@ -89,7 +88,6 @@ class DueHand:
         event_center: EventCenter,
         clock: Clock,
         leader: Leader,
-        reach: Reach,
         windows: Windows,
         current_ms: int,
         lookahead_ms: int,
@@ -107,7 +105,6 @@ class DueHand:
             event_center=event_center,
             clock=clock,
             leader=leader,
-            reach=reach,
             windows=windows,
             visibility_ms=visibility_ms,
         )

@@ -24,7 +24,6 @@ from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store.due import PAGE_ROWS, Key, Window, due_page
 from wheel_timer.store.requeue import Again, lines, overflow, rearm, requeue_page
@@ -46,13 +45,11 @@ class Publisher:
         event_center: EventCenter,
         clock: Clock,
         leader: Leader,
-        reach: Reach,
         windows: Windows,
         visibility_ms: int,
     ) -> None:
         self._db = db
         self._event_center = event_center
-        self._reach = reach
         self._windows = windows
         self._clock = clock
         self._leader = leader
@@ -71,7 +68,7 @@ class Publisher:
         if not self._knows_lines:
             self._windows.stand(await lines(self._db, leader.shard))
             self._knows_lines = True
-        if self._announced_epoch == leader.epoch or self._reach.is_away:
+        if self._announced_epoch == leader.epoch or self._event_center.reach.is_away:
             return
         try:
             announced = await self._event_center.announce(leader.shard, leader.epoch)
@@ -79,7 +76,7 @@ class Publisher:
                 await leader.outbid(announced.refused_by)
                 announced = await self._event_center.announce(leader.shard, leader.epoch)
         except EventCenterUnavailable as error:
-            self._reach.failed(error)
+            self._event_center.reach.failed(error)
             return
         if announced.missing:
             log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
@@ -152,14 +149,14 @@ class Publisher:
 
     def _comes_again_ms(self, ref: Ref, now_ms: int, *, stood_in_line: bool) -> int:
         """When the row of a task is due that was not published."""
-        if self._reach.is_away:
+        if self._event_center.reach.is_away:
             # In the order of their moments, which is the order in which brokers fetch them.
             return max(now_ms, ref.moment_ms) + self._visibility_ms
         return self._windows.line_up(ref.biz_type, now_ms, stood_in_line=stood_in_line)
 
     async def _send(self, refs: list[Ref], *, is_again: bool) -> Sequence[Ref]:
         """Publish a page; what of it is in no lane now, for want of room or of Redis."""
-        if self._reach.is_away:
+        if self._event_center.reach.is_away:
             return refs
         leader = self._leader
         room_of = partial(self._windows.room, is_again=is_again)
@@ -173,12 +170,13 @@ class Publisher:
                 if published.refused_by is not None:
                     raise EventCenterUnavailable("another database publishes under the same prefix")
         except EventCenterUnavailable as error:
-            self._reach.failed(error)
+            self._event_center.reach.failed(error)
             return refs
         if published.missing:
             self._announced_epoch = 0
-        if published.error:
-            self._reach.failed(EventCenterUnavailable(published.error))
+        # A key of the wrong kind where a lane should be is that lane's trouble alone.
+        if published.error and not published.error.startswith("WRONGTYPE"):
+            self._event_center.reach.failed(EventCenterUnavailable(published.error))
         self._windows.published(published.before, is_again=is_again)
         reached("due.published")
         left = [*published.full, *published.failed]

@@ -29,7 +29,6 @@ from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.reach import Reach
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
 from wheel_timer.store.due import NIL, Key
@@ -54,7 +53,6 @@ class SweepHand:
         *,
         db: Database,
         event_center: EventCenter,
-        reach: Reach,
         windows: Windows,
         clock: Clock,
         leader: Leader,
@@ -64,7 +62,6 @@ class SweepHand:
     ) -> None:
         self._db = db
         self._event_center = event_center
-        self._reach = reach
         self._windows = windows
         self._clock = clock
         self._leader = leader
@@ -98,7 +95,7 @@ class SweepHand:
         return Tick(work, SWEEP_EACH_S)
 
     async def _look_for_losses(self) -> None:
-        if not self._reach.is_away:
+        if not self._event_center.reach.is_away:
             try:
                 seen = await self._event_center.see(self._leader.shard)
                 metrics.event_center_up(True)
@@ -106,8 +103,8 @@ class SweepHand:
                     await self.recover()
                     await self._event_center.note(self._leader.shard, seen.run_id)
             except EventCenterUnavailable as error:
-                self._reach.failed(error)
-        if self._reach.is_away:
+                self._event_center.reach.failed(error)
+        if self._event_center.reach.is_away:
             # What lay in a lane, unread, is out of reach; what brokers had read they call.
             await self.sweep_to(self._current_ms, reason="event_center_away")
 

@@ -22,7 +22,6 @@ from wheel_timer.clock import Clock
 from wheel_timer.database import STATEMENT_TIMEOUT_S, Database, Rows, Session
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.monotonic import monotonic_s
-from wheel_timer.reach import Reach
 from wheel_timer.store.leader import Term
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_id
@@ -110,7 +109,7 @@ class Hands:
         self.event_center = EventCenter(
             redis_url, prefix=prefix, consumer=self.name, cluster_id=CLUSTER
         )
-        self.reach = Reach(self.event_center)
+        self.reach = self.event_center.reach
         self.limits = Limits(self.db)
         self.clock.on_biz_version(self.limits.pulse)
         self.windows = Windows(biz_types=self.limits.biz_types, visibility_s=visibility_s, shards=1)
@@ -127,7 +126,6 @@ class Hands:
             self.sweep = SweepHand(
                 db=self.db,
                 event_center=self.event_center,
-                reach=self.reach,
                 windows=self.windows,
                 clock=self.clock,
                 leader=self.leader,
@@ -140,7 +138,6 @@ class Hands:
                 event_center=self.event_center,
                 clock=self.clock,
                 leader=self.leader,
-                reach=self.reach,
                 windows=self.windows,
                 current_ms=term.current_time_ms,
                 lookahead_ms=LOOKAHEAD_MS,
@@ -180,7 +177,6 @@ class Hands:
         return sum([rows async for rows in self.reap.round()])
 
     async def close(self) -> None:
-        await self.reach.stop()
         await self.event_center.close()
         await self.session.close()
         await self.db.close()

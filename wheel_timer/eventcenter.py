@@ -26,6 +26,7 @@ from wheel_timer.consumers import Consumers
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.losses import Losses
 from wheel_timer.publishing import Publishing
+from wheel_timer.reach import Reach
 from wheel_timer.streams import GROUP, PAGE_ENTRIES, driver_options, pack
 from wheel_timer.task import Ref
 
@@ -62,6 +63,7 @@ class EventCenter(Publishing, Consumers, Losses):
         self._reader: Connection | None = None
         self._reader_id: int | None = None
         self._grouped: set[str] = set()
+        self.reach = Reach(self.probe)
         self._hand_back = self._script("hand_back")
 
     async def read(self, lanes: Sequence[str], count: int, block_ms: int) -> list[Ref]:
@@ -209,6 +211,7 @@ class EventCenter(Publishing, Consumers, Losses):
 
     async def close(self) -> None:
         """Close every connection."""
+        await self.reach.stop()
         await self._drop_reader()
         await self._redis.aclose()
         await self._blocking.disconnect()

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final, Protocol
+from collections.abc import Awaitable, Callable
+from typing import Final
 
 from wheel_timer import metrics
 from wheel_timer.errors import EventCenterUnavailable
@@ -21,17 +21,14 @@ PROBE_EACH_S: Final = 0.5
 log = logging.getLogger(__name__)
 
 
-class Probed(Protocol):
-    """What is needed of a `wheel_timer.eventcenter.EventCenter`."""
-
-    async def probe(self) -> None: ...
-
-
 class Reach:
-    """is_away: whether to do without the event center now."""
+    """
+    is_away: whether to do without the event center now. probe: a write of no meaning; raises
+    EventCenterUnavailable.
+    """
 
-    def __init__(self, event_center: Probed) -> None:
-        self._event_center = event_center
+    def __init__(self, probe: Callable[[], Awaitable[None]]) -> None:
+        self._probe = probe
         self._watching: asyncio.Task[None] | None = None
         self._listeners: list[Callable[[bool], None]] = []
         self.is_away = False
@@ -64,7 +61,7 @@ class Reach:
         while self.is_away:
             await asyncio.sleep(PROBE_EACH_S)
             try:
-                await self._event_center.probe()
+                await self._probe()
             except EventCenterUnavailable as error:
                 log.debug("the event center is still away: %s", error)
             else:

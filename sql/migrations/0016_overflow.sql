@@ -197,3 +197,55 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- Take the first in line of each biz_type, at most p_limits of it, for a broker that calls them
+-- without the event center: their rows become `published`, due after p_visibility_ms. Nothing that
+-- is due later than p_lookahead_ms from now.
+-- Out: moment: when to call. A row of what the due hand could not publish is due a visibility time
+-- after its task's moment; of any other row this may not be told, and its moment has passed.
+-- Locks: fence shared, requeue rows (those that somebody else has are passed over).
+CREATE FUNCTION wheel_fetch_v1(
+    p_shard smallint, p_biz_types text[], p_limits integer[], p_visibility_ms bigint,
+    p_lookahead_ms bigint
+) RETURNS TABLE (task_id uuid, start_time bigint, moment bigint, fetched bigint, biz_type text)
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+#variable_conflict use_column
+DECLARE
+    v_closed bigint;
+    v_now    bigint;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    FOR i IN 1..coalesce(cardinality(p_biz_types), 0) LOOP
+        RETURN QUERY
+        WITH first AS MATERIALIZED (
+            SELECT q.task_id, q.due_at - p_visibility_ms AS moment
+            FROM timer_requeue AS q
+            WHERE q.biz_type = p_biz_types[i] AND q.reason = 'overflow' AND q.shard = p_shard
+                AND q.start_time <= v_now + p_lookahead_ms
+            ORDER BY q.due_at, q.task_id
+            LIMIT p_limits[i]
+            FOR UPDATE SKIP LOCKED
+        )
+        UPDATE timer_requeue AS q
+        SET reason = 'published', due_at = greatest(v_now + p_visibility_ms, v_closed + 1)
+        FROM first AS f
+        WHERE q.task_id = f.task_id
+        RETURNING q.task_id, q.start_time,
+            CASE
+                WHEN f.moment BETWEEN v_now AND v_now + p_lookahead_ms THEN f.moment
+                ELSE q.start_time
+            END,
+            v_now, q.biz_type;
+    END LOOP;
+END
+$$;

@@ -21,7 +21,6 @@ from tests.fix_clock import SET
 from wheel_timer.clock import PULSE_IDLE_S, Clock
 from wheel_timer.database import Database, Session
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.reach import Reach
 from wheel_timer.store import leader as store
 from wheel_timer.store.migrate import migrate
 
@@ -113,7 +112,6 @@ async def _empty_day(product: Product) -> float:
         event_center=event_center,
         clock=clock,
         leader=leader,
-        reach=Reach(event_center),
         windows=Windows(biz_types={}, visibility_s=60, shards=1),
         current_ms=int(clock.now_ms()) - DAY_MS,
         lookahead_ms=LOOKAHEAD_MS,

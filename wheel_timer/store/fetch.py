@@ -1,0 +1,33 @@
+"""Fetch: references straight from the line in Postgres. sql/migrations: wheel_fetch_v1."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from wheel_timer.database import Database
+from wheel_timer.task import Ref
+
+PAGE_ROWS: Final = 500
+
+
+async def fetch(
+    db: Database, shard: int, limits: Mapping[str, int], *, visibility_ms: int, lookahead_ms: int
+) -> list[Ref]:
+    """
+    Take the first in line of each of these biz_types, at most so many; nobody else gets them.
+
+    Their rows come again after visibility_ms. Raises DatabaseUnavailable; what was taken then comes
+    again as well.
+    """
+    rows = await db.fetch(
+        "fetch",
+        {
+            "shard": shard,
+            "biz_types": list(limits),
+            "limits": list(limits.values()),
+            "visibility_ms": visibility_ms,
+            "lookahead_ms": lookahead_ms,
+        },
+    )
+    return [Ref(*row) for row in rows]
