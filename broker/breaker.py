@@ -42,6 +42,11 @@ class Breaker:
     def is_closed(self) -> bool:
         return self.until_ms is None
 
+    @property
+    def is_calm(self) -> bool:
+        """Whether a success would say nothing new."""
+        return self.until_ms is None and not self._failures
+
     def is_open(self, now_ms: float) -> bool:
         """Whether nothing may go, not even a probe."""
         return self.until_ms is not None and now_ms < self.until_ms

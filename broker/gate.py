@@ -56,6 +56,8 @@ class Gate:
 
     def answered(self, is_good: bool | None, pace: float, started_ms: float, now_ms: float) -> None:
         """A call ended; is_good: None where it was a 429. pace: calls started a second, lately."""
+        if is_good and self.breaker.is_calm:
+            return
         if is_good is not None:
             self.breaker.answered(is_good, started_ms, now_ms)
         elif self._slowing is None:

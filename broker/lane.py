@@ -212,6 +212,8 @@ class Lane:
         """Whether there may be use for more tokens; `missing_tokens` counts, which costs more."""
         if self.gate.shape is None or not self._waiting:
             return False
+        if not self.gate.missing(self.slots + CLAIMED_AHEAD_MAX, now_ms):
+            return False  # the way of a limit that does not bind, at every turn of the loop
         slots, ahead = self._bounds(now_ms)
         room = slots + ahead - self.in_flight - self.claiming - len(self._claimed)
         return (
