@@ -198,15 +198,8 @@ class Broker:
 
     async def _stop_notifier(self, stop: Stop) -> None:
         """In-flight calls get DRAIN; a second signal ends that at once."""
-        if self._notifier is None:
-            return
-        draining = asyncio.create_task(self._notifier.stop(self._drain_s()))
-        hurry = asyncio.create_task(stop.at_once.wait())
-        await asyncio.wait({draining, hurry}, return_when=asyncio.FIRST_COMPLETED)
-        hurry.cancel()
-        if not draining.done():
-            draining.cancel()
-        await asyncio.gather(draining, hurry, return_exceptions=True)
+        if self._notifier is not None:
+            await self._notifier.stop(self._drain_s(), stop.at_once)
 
     def _beaten(self, alive: int | None) -> None:
         if alive is not None:

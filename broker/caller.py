@@ -71,6 +71,7 @@ class Caller:
         self._is_known = is_known
         self._deadlines = Deadlines()
         self._attempts: set[asyncio.Task[None] | None] = set()
+        self._gives_back = False
 
     def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
         """Call, or settle what is not to be called; the lane's slot is taken already."""
@@ -101,14 +102,24 @@ class Caller:
         elif max(ref.moment_ms, claim.create_time_ms) <= self._clock.restored_ms:
             metrics.repeat("restored")
 
-    async def drain(self, drain_s: float) -> None:
-        """Let the calls in flight end; those that last longer count as failed, and come again."""
+    async def drain(self, drain_s: float, at_once: asyncio.Event) -> None:
+        """
+        Let the calls in flight end; those that last longer count as failed, and come again.
+
+        Once at_once is set nobody waits: what is in flight is given back without a failure, and is
+        called again by whoever claims it next, though it may have been heard already.
+        """
         calls = [call for call in self._attempts if call is not None]
-        if calls:
-            _, late = await asyncio.wait(calls, timeout=drain_s)
-            for call in late:
-                call.cancel()
-            await asyncio.wait(calls)
+        if not calls:
+            return
+        ended = asyncio.ensure_future(asyncio.wait(calls))
+        hurry = asyncio.create_task(at_once.wait())
+        await asyncio.wait({ended, hurry}, timeout=drain_s, return_when=asyncio.FIRST_COMPLETED)
+        hurry.cancel()
+        self._gives_back = at_once.is_set()
+        for call in calls:
+            call.cancel()
+        await ended
 
     async def _attempt(
         self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float
@@ -124,7 +135,9 @@ class Caller:
             answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
         signal.reached("delivery.called")
         ended_ms = self._clock.now_ms()
-        outcome = decide(answer, claim, terms.policy, ended_ms)
+        outcome: Outcome = decide(answer, claim, terms.policy, ended_ms)
+        if answer.error_class == "lost" and self._gives_back:
+            outcome = Release(0, answer.error)
         self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
         # A task's own URL says nothing of the endpoint that all others go to.
         if answer.error_class != "lost" and claim.callback is None:

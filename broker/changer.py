@@ -2,7 +2,7 @@
 Group commit for changes of mind: cancels, patches, runs and replays that arrive together share one
 database call, as submits do in broker/submitter.py.
 
-    queue   bounded in changes; beyond it Overloaded
+    queue   bounded in changes and bytes; beyond it Overloaded
     call    of at most CALL_ROWS_MAX changes, each task once: who wants the same task again waits
             for the next call, so that changes of one task happen in the order they came. One at a
             time; after a busy one the next waits LINGER_S for those whom it has answered
@@ -50,6 +50,7 @@ CALL_BYTES_MAX: Final = 4 * 1024 * 1024
 # What the kernel holds of an answer, so that the fence is not held for a broker that reads no more.
 SHOWN_BYTES_MAX: Final = 65_536
 QUEUE_ROWS_MAX: Final = 20_000
+QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 # Whom a busy call has answered asks again at once; without those, two half groups take turns.
 BUSY_ROWS: Final = 8
 LINGER_S: Final = 0.001
@@ -113,6 +114,7 @@ class Changer:
         self._lookahead_ms = lookahead_ms
         self._near = NearPublisher(event_center, deliver)
         self._queue: deque[_Waiting] = deque()
+        self._queue_bytes = 0
         self._working: asyncio.Task[None] | None = None
         self._is_stopping = False
 
@@ -125,10 +127,14 @@ class Changer:
         """
         if self._is_stopping:
             raise Overloaded("this broker is stopping")
-        if len(self._queue) >= QUEUE_ROWS_MAX:
+        size = wish.cost_bytes()
+        if self._queue and (
+            len(self._queue) >= QUEUE_ROWS_MAX or self._queue_bytes + size > QUEUE_BYTES_MAX
+        ):
             raise Overloaded("more changes are waiting than the database takes")
         answer: _Answer = asyncio.get_running_loop().create_future()
         self._queue.append((wish, answer))
+        self._queue_bytes += size
         self._begin()
         return await answer
 
@@ -169,6 +175,7 @@ class Changer:
         while self._queue and len(group) < CALL_ROWS_MAX and size < CALL_BYTES_MAX:
             waiting = self._queue.popleft()
             wish, answer = waiting
+            self._queue_bytes -= wish.cost_bytes()
             target = wish.key or wish.change.task_id
             if answer.done():
                 continue  # its client has gone
@@ -178,8 +185,13 @@ class Changer:
                 wanted.add(target)
                 size += wish.cost_bytes()
                 group.append(waiting)
-        self._queue.extendleft(reversed(again))
+        self._put_back(again)
         return group
+
+    def _put_back(self, again: Sequence[_Waiting]) -> None:
+        """These come first in the next call, in their order."""
+        self._queue.extendleft(reversed(again))
+        self._queue_bytes += sum(wish.cost_bytes() for wish, _ in again)
 
     async def _grant(self, group: Sequence[_Waiting]) -> None:
         """Grant the wishes of one group; each gets its answer, or an error."""
@@ -247,7 +259,7 @@ class Changer:
                 moment_ms = await self._now_ms() + wish.delay_ms
                 made = replace(made, to_time_ms=min(moment_ms, START_TIME_MS_MAX))
             found.append((answer, made))
-        self._queue.extendleft(reversed(twice))
+        self._put_back(twice)
         return found
 
     async def _now_ms(self) -> int:

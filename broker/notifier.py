@@ -184,14 +184,20 @@ class Notifier:
         """Whether a task that is due now would be claimed now."""
         return bool(self._loops) and self._clock.is_known() and not self._claimer.is_held
 
+    @property
+    def is_stopping(self) -> bool:
+        """Whether nothing more is claimed."""
+        return self._timekeeper.is_stopped
+
     def lane(self, biz_type: str) -> Lane:
         """A lane as it stands in this broker."""
         return self._lanes[biz_type]
 
-    async def stop(self, drain_s: float) -> None:
+    async def stop(self, drain_s: float, at_once: asyncio.Event) -> None:
         """
         Read and claim nothing more, hand back what was not claimed, put back what was not started,
-        let the calls in flight end for up to drain_s, settle and acknowledge everything.
+        let the calls in flight end for up to drain_s or until at_once is set, then put them back,
+        too; settle and acknowledge everything.
         """
         self._timekeeper.stop()
         await self._tokens.stop()
@@ -204,8 +210,8 @@ class Notifier:
             for claim, ref in lane.give_up_claimed():
                 self._caller.settle(lane, claim, ref, Unstarted())
         await self._hand_back_all()
-        await self._caller.drain(drain_s)
-        await self._settle_all(max(drain_s, SETTLE_S_MIN))
+        await self._caller.drain(drain_s, at_once)
+        await self._settle_all(SETTLE_S_MIN if at_once.is_set() else max(drain_s, SETTLE_S_MIN))
         self.takeover.stop()
         await asyncio.gather(*self._loops)
         await self._waits.stop()

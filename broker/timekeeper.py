@@ -81,7 +81,7 @@ class Timekeeper:
         self._claim_calls = 0
         self._turn_handle: asyncio.Handle | None = None
         self._timer = Timer(self._turn)
-        self._is_stopped = False
+        self.is_stopped = False
 
     def touch(self, lane: Lane) -> None:
         """Something happened to this lane: look at it, in this turn of the loop."""
@@ -97,14 +97,14 @@ class Timekeeper:
 
     def stop(self) -> None:
         """No claim and no start after this."""
-        self._is_stopped = True
+        self.is_stopped = True
         if self._turn_handle is not None:
             self._turn_handle.cancel()
         self._timer.close()
 
     def turn_soon(self) -> None:
         """Look at the alarms again in this turn of the loop: the clock may have been set."""
-        if self._turn_handle is None and not self._is_stopped:
+        if self._turn_handle is None and not self.is_stopped:
             self._turn_handle = self._loop.call_soon(self._turn)
 
     def _mark(self, lane: Lane) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from contextlib import suppress
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -96,9 +97,16 @@ class Daemon:
         self._stopping.set()
         for leader in self._leaders:
             await leader.resign()
-        await asyncio.gather(*shards)
-        beat.cancel()
-        await asyncio.gather(beat, return_exceptions=True)
+        hurry = asyncio.create_task(stop.at_once.wait())
+        ended = asyncio.gather(*shards)
+        either: set[asyncio.Future[Any]] = {ended, hurry}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        # What a second signal cuts short belongs to the next leader already.
+        for task in (hurry, beat, ended):
+            task.cancel()
+        await asyncio.gather(hurry, beat, return_exceptions=True)
+        with suppress(asyncio.CancelledError):
+            await ended
         await self._heartbeat.leave()
         await self._session.close()
         await event_center.close()

@@ -58,6 +58,7 @@ class Delivery:
         self.event_center = EventCenter(
             redis_url, prefix=redis_prefix, consumer=self.consumer, cluster_id=CLUSTER
         )
+        self.at_once = asyncio.Event()
         self.notifier = Notifier(
             db=self.db,
             event_center=self.event_center,
@@ -82,7 +83,7 @@ class Delivery:
             return
         self._is_stopped = True
         if self._pulse is not None:
-            await self.notifier.stop(drain_s)
+            await self.notifier.stop(drain_s, self.at_once)
             self._pulse.cancel()
         await self.event_center.close()
         await self.db.close()

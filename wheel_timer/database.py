@@ -41,6 +41,9 @@ STATEMENT_TIMEOUT_S: Final = 10.0
 # What we sent and the other side's kernel has not taken for so long means a dead link.
 TCP_USER_TIMEOUT_MS: Final = 10_000
 POOL_WAIT_S: Final = 5.0
+# More callers than this do not begin to wait for a connection: at a millisecond a call that is the
+# time they would have.
+POOL_WAITERS_MAX: Final = 2_000
 
 # SQLSTATEs raised by our own functions; class WT is ours.
 SQLSTATE_LEADERSHIP_LOST: Final = "WT001"
@@ -165,13 +168,15 @@ class Database:
     One pool of connections to one database.
 
     url: libpq URL, multi-host ones too. pool_size: the most connections held at once; a caller
-    that finds none free for POOL_WAIT_S gets DatabaseUnavailable.
+    that finds none free for POOL_WAIT_S, or POOL_WAITERS_MAX who wait for one, gets
+    DatabaseUnavailable.
     """
 
     def __init__(
         self, url: str, *, schema: str = "public", pool_size: int = 4, name: str = "wheel-timer"
     ) -> None:
         self._conninfo = conninfo(url, schema, name)
+        self._waiting = 0
         self._engine: AsyncEngine = create_async_engine(
             "postgresql+psycopg://",
             async_creator=self._connect,
@@ -190,11 +195,16 @@ class Database:
     @asynccontextmanager
     async def _lend(self) -> AsyncIterator[AsyncConnection[Any]]:
         """A connection of the pool. One that broke off in the middle does not serve again."""
+        if self._waiting >= POOL_WAITERS_MAX:
+            raise DatabaseUnavailable("too many wait for a connection", outcome_unknown=False)
+        self._waiting += 1
         try:
             connection = await self._engine.connect()
         except (psycopg.Error, SQLAlchemyError, OSError) as error:
             reason = str(error).partition("\n")[0]
             raise DatabaseUnavailable(reason, outcome_unknown=False) from error
+        finally:
+            self._waiting -= 1
         try:
             raw = (await connection.get_raw_connection()).driver_connection
             assert isinstance(raw, AsyncConnection)

@@ -16,7 +16,7 @@ from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.intake import TaskIn
 from broker.api.operation import JSON, NDJSON, Answer, Operation, json_answer
-from broker.api.outcomes import Kept, error_of, kept, media_type, unsupported
+from broker.api.outcomes import Kept, counted, error_of, kept, media_type, stored, unsupported
 from broker.api.problems import Refused, invalid
 from broker.api.reading import Read, TaskReader
 from broker.api.view import StatusName
@@ -75,19 +75,19 @@ async def submit_batch(context: Context, request: Request) -> Response:
     raws = decode(_BATCH, await context.bodies.read(request)).tasks
     reads = await TaskReader(context, request).read(raws)
     submissions = [read for read in reads if isinstance(read, Submission)]
-    outcomes = await context.submitter.submit(submissions)
+    outcomes = await stored(context, submissions)
     if outcomes and all(isinstance(o, Unavailable | Overloaded) for o in outcomes):
         assert isinstance(outcomes[0], WheelTimerError)
-        raise outcomes[0]
+        raise counted(outcomes[0], len(outcomes))
     return json_answer(_batch_out(context, reads, outcomes))
 
 
 def _batch_out(context: Context, reads: Sequence[Read], outcomes: Sequence[Outcome]) -> BatchOut:
     now_ms = context.clock.now_ms()
-    stored = iter(outcomes)
+    answers = iter(outcomes)
     out = BatchOut(0, 0, 0, [])
     for position, read in enumerate(reads):
-        found: Outcome | Kept | Refused = next(stored) if isinstance(read, Submission) else read
+        found: Outcome | Kept | Refused = next(answers) if isinstance(read, Submission) else read
         if isinstance(found, Duplicate):
             assert isinstance(read, Submission)
             found = kept(read, found, now_ms)

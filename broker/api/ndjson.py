@@ -24,7 +24,7 @@ from starlette.responses import Response
 from broker.api.body import ClientGone
 from broker.api.context import Context
 from broker.api.operation import json_answer
-from broker.api.outcomes import error_of, kept
+from broker.api.outcomes import counted, error_of, kept
 from broker.api.problems import Refused, problem_of
 from broker.api.reading import Read, TaskReader
 from broker.submission import Accepted, Duplicate, Outcome, Replaced, Submission
@@ -217,7 +217,7 @@ async def _submit_patiently(
     while True:
         try:
             return await submitter.submit(submissions)
-        except Overloaded:
+        except Overloaded as error:
             if submitter.is_stopping or loop.time() > until_s:
-                raise
+                raise counted(error, len(submissions)) from None
             await asyncio.sleep(_QUEUE_LOOK_S)

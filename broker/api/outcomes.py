@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar
 from uuid import UUID
 
 from msgspec import Struct
 from starlette.requests import Request
 
+from broker.api.context import Context
 from broker.api.problems import Problem, Refused, moved_under, problem_of
 from broker.api.view import StatusName, differing, status_of
-from broker.submission import Duplicate, Submission
+from broker.submission import Duplicate, Outcome, Submission
 from wheel_timer import metrics
-from wheel_timer.errors import WheelTimerError
+from wheel_timer.errors import Overloaded, WheelTimerError
+
+E = TypeVar("E", bound=WheelTimerError | Refused)
 
 
 class Kept(Struct):
@@ -34,10 +38,18 @@ def kept(given: Submission, duplicate: Duplicate, now_ms: float) -> Kept | Refus
     return Kept(row.task_id, status, row.start_time, differing(given, row))
 
 
-def counted(error: WheelTimerError | Refused) -> WheelTimerError | Refused:
-    """The error of a task that is refused, counted."""
-    metrics.tasks_rejected(problem_of(error).name or "internal")
+def counted(error: E, tasks: int = 1) -> E:
+    """The error of a task that is refused, or of several at once, counted."""
+    metrics.tasks_rejected(problem_of(error).name or "internal", tasks)
     return error
+
+
+async def stored(context: Context, submissions: Sequence[Submission]) -> list[Outcome]:
+    """What becomes of them. Where none is taken, for want of room, each of them is counted."""
+    try:
+        return await context.submitter.submit(submissions)
+    except Overloaded as error:
+        raise counted(error, len(submissions)) from None
 
 
 def error_of(error: WheelTimerError | Refused, pointer: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.intake import TaskIn, check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
-from broker.api.outcomes import counted, kept, media_type, unsupported
+from broker.api.outcomes import counted, kept, media_type, stored, unsupported
 from broker.api.problems import Refused, invalid
 from broker.api.reading import TaskReader
 from broker.api.times import format_time
@@ -48,7 +48,7 @@ async def submit(context: Context, request: Request) -> Response:
     read = (await reader.read([body]))[0]
     if not isinstance(read, Submission):
         raise counted(read)
-    outcome = (await context.submitter.submit([read]))[0]
+    outcome = (await stored(context, [read]))[0]
     if isinstance(outcome, Accepted):
         answer = SubmitOut(outcome.task_id, "pending", False, format_time(outcome.start_time_ms))
         return json_answer(answer, 201, {"Location": f"/v1/tasks/{outcome.task_id}"})

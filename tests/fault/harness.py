@@ -235,10 +235,17 @@ class Cluster:
         told = ("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done")
         return await self._launch("daemon", ["--ops-port", "0"], die, told, settings)
 
-    async def broker(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
-        """Start a broker that only delivers."""
+    async def broker(
+        self,
+        *,
+        die: tuple[str, int] | None = None,
+        role: str = "notifier",
+        port: int = 0,
+        **settings: object,
+    ) -> Process:
+        """Start a broker; if nothing else is said, one that only delivers."""
         told = ("clock.measured", "delivery.claimed")
-        arguments = ["--port", "0", "--role", "notifier"]
+        arguments = ["--port", str(port), "--role", role]
         return await self._launch("broker", arguments, die, told, settings)
 
     async def api(self) -> AsyncClient:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -59,6 +60,28 @@ async def test_a_call_that_outlasts_the_drain_is_tried_again(
     (attempt,) = await later.attempts(task_id)
     assert (attempt.outcome, attempt.error_class) == ("retry", "lost")
     assert (task.failures, task.lease_until) == (1, None)
+
+
+async def test_told_twice_to_stop_a_broker_gives_back_what_is_in_flight(
+    delivery: Delivery, another_delivery: Another, endpoint: Endpoint
+) -> None:
+    """No lease has to run out, and no failure is counted for it."""
+    endpoint.answer = Answer(fault="silence")
+    ids = await delivery.submit(5)
+    await endpoint.wait_for(5)
+    stopping = asyncio.create_task(delivery.stop(drain_s=60))
+    await delivery.until(lambda: delivery.notifier.is_stopping)
+    delivery.at_once.set()
+    async with asyncio.timeout(5):
+        await stopping
+    endpoint.answer = Answer()
+    later = await another_delivery()
+    assert await later.settled(ids) == ["finished"] * 5
+    assert ids_called(endpoint) == sorted(texts(ids) * 2)
+    for task_id in ids:
+        (attempt,) = await later.attempts(task_id)
+        assert (attempt.outcome, attempt.error_class) == ("released", "lost")
+        assert (await later.task(task_id)).failures == 0
 
 
 async def test_a_claim_that_was_not_started_leaves_no_trace_but_its_number(

@@ -38,6 +38,9 @@ class Fake:
     async def stop(self) -> None:
         self._told.append(f"stop {self.name}")
 
+    def hurry(self) -> None:
+        self._told.append(f"hurry {self.name}")
+
     def kill(self) -> None:
         self._told.append(f"kill {self.name}")
 

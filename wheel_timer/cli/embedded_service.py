@@ -52,6 +52,9 @@ class EmbeddedService:
         """Shut it down in order."""
         await self._in_thread(self._server.stop)
 
+    def hurry(self) -> None:
+        """Nothing more than `stop` does: that waits for no client."""
+
     def kill(self) -> None:
         """End it at once; what was committed is there after the next start."""
         process = self._server.process

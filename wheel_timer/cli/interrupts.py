@@ -1,5 +1,6 @@
 """
-Ctrl-C for a command that has something to stop: once in order, twice at once.
+Ctrl-C for a command that has something to stop: once in order, twice without waiting for anybody,
+a third time by force.
 
 SIGTERM and SIGHUP (the terminal was closed) count as the first.
 """
@@ -17,9 +18,11 @@ _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Stoppable(Protocol):
-    """What is stopped in order by `stop`, or at once by `kill`."""
+    """What is stopped in order by `stop`, sooner by `hurry`, at once by `kill`."""
 
     async def stop(self) -> None: ...
+
+    def hurry(self) -> None: ...
 
     def kill(self) -> None: ...
 
@@ -27,7 +30,8 @@ class Stoppable(Protocol):
 async def run_stoppable(machine: Stoppable, work: Callable[[], Awaitable[int]]) -> int:
     """
     The exit code of work. The first interrupt cancels work, which may catch that and say its own
-    exit code; whatever way it ends, machine is stopped; a second interrupt kills machine.
+    exit code; whatever way it ends, machine is stopped; a second interrupt
+    hurries machine, and a third kills it.
     """
     loop = asyncio.get_running_loop()
     task = asyncio.ensure_future(work())
@@ -38,6 +42,8 @@ async def run_stoppable(machine: Stoppable, work: Callable[[], Awaitable[int]]) 
         interrupts += 1
         if interrupts == 1:
             task.cancel()
+        elif interrupts == 2:
+            machine.hurry()
         else:
             machine.kill()
 

@@ -61,7 +61,7 @@ class Plan(NamedTuple):
 
 
 class Machine:
-    """`start`, then `url`, `settings`; `stop` or `kill` from any state, and `stop` after both."""
+    """`start`, then `url`, `settings`; `stop`, `hurry`, `kill` from any state, `stop` after all."""
 
     def __init__(self, settings: Settings, plan: Plan) -> None:
         self.settings = settings
@@ -121,6 +121,10 @@ class Machine:
         if self._metrics is not None:
             shutil.rmtree(self._metrics, ignore_errors=True)
         self._directory.unlock()
+
+    def hurry(self) -> None:
+        """Calls under way are given back; a `stop` under way then returns soon."""
+        self._supervisor.hurry()
 
     def kill(self) -> None:
         """Everything at once; a `stop` under way then returns soon."""

@@ -92,6 +92,11 @@ class Showing:
         if self._machine is not None:
             await self._machine.stop()
 
+    def hurry(self) -> None:
+        """The same, without waiting for calls under way."""
+        if self._machine is not None:
+            self._machine.hurry()
+
     def kill(self) -> None:
         if self._machine is not None:
             self._machine.kill()

@@ -4,6 +4,7 @@ Keeps a handful of processes running: starts them in order, restarts what dies, 
     start(group)   all of a group at once; the next group only when every one of it is ready
     keep           what dies by itself is started again, after 0.1 s, then 0.2 s ... 5 s
     stop()         the last group first, each with its grace; who outlives it is killed
+    hurry()        told again: who is being stopped hands back what it holds, and does not wait
     kill()         everything, at once, from any state
 
 A service that cannot start the first time ends the start with StartRefused: a wrong setting would
@@ -45,6 +46,9 @@ class Service(Protocol):
     async def stop(self) -> None:
         """End it, with its grace; return when it is gone. Nothing to do where it does not run."""
 
+    def hurry(self) -> None:
+        """Its grace is over: it is to end as soon as it can in order."""
+
     def kill(self) -> None:
         """End it at once, without waiting."""
 
@@ -79,6 +83,12 @@ class Supervisor:
             group = self._groups[-1]
             await asyncio.gather(*(service.stop() for service in group))
             self._groups.pop()
+
+    def hurry(self) -> None:
+        """Nothing waits any more: what is being stopped now, and what is stopped after it."""
+        for group in self._groups:
+            for service in group:
+                service.hurry()
 
     def kill(self) -> None:
         """Kill all at once. A `stop` under way returns as soon as they are gone."""
