@@ -146,7 +146,7 @@ class Notifier:
             lanes=lambda: self._lanes,
             deliver=self._deliver,
         )
-        self._waits = LaneWaits(event_center=event_center, clock=clock)
+        self._waits = LaneWaits(event_center=event_center, db=db, clock=clock)
         self._recovery = Recovery(
             event_center=event_center, clock=clock, half_open=self._try_endpoint
         )

@@ -3781,6 +3781,14 @@ CREATE TABLE public.timer_key_api (
     revoke_time bigint
 );
 
+CREATE TABLE public.timer_lane_time (
+    hour bigint NOT NULL,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    reason text NOT NULL COLLATE pg_catalog."C",
+    held_ms bigint NOT NULL,
+    CONSTRAINT timer_lane_time_reason_check CHECK ((reason = ANY (ARRAY['paused'::text, 'breaker_open'::text, 'rate_limited'::text, 'concurrency'::text])))
+);
+
 CREATE TABLE public.timer_ledger (
     quarter bigint NOT NULL,
     submitted bigint NOT NULL,
@@ -4202,6 +4210,9 @@ ALTER TABLE ONLY public.timer_key_api
 
 ALTER TABLE ONLY public.timer_key
     ADD CONSTRAINT timer_key_pkey PRIMARY KEY (biz_type, biz_id);
+
+ALTER TABLE ONLY public.timer_lane_time
+    ADD CONSTRAINT timer_lane_time_pkey PRIMARY KEY (hour, biz_type, reason);
 
 ALTER TABLE ONLY public.timer_ledger_day
     ADD CONSTRAINT timer_ledger_day_pkey PRIMARY KEY (biz_type, day);

@@ -1,5 +1,6 @@
 -- breaking: no
--- Locks: timer_requeue, against writers, while an index is made of its rows; creates functions.
+-- Locks: timer_requeue, against writers, while an index is made of its rows; creates a table and
+--        functions.
 -- Time:  a second for each million of requeue rows.
 --
 -- What a held lane (its biz_type is paused, the brake is on, the breaker open) does with its
@@ -9,6 +10,18 @@
 -- Few rows are held, wait for a retry, or for room in their lane; the others are no part of this.
 CREATE INDEX timer_requeue_held ON timer_requeue (biz_type, reason, shard, due_at, task_id)
     WHERE reason IN ('held', 'retry', 'overflow');
+
+-- How long lanes held back what was due, and why: by the hour in which a broker told it. Two
+-- brokers that hold the same lane count twice. Of the last two days; for sql/audit/lateness.sql.
+CREATE TABLE timer_lane_time (
+    hour     bigint NOT NULL,
+    biz_type text   COLLATE "C" NOT NULL,
+    reason   text   COLLATE "C" NOT NULL CHECK (
+        reason IN ('paused', 'breaker_open', 'rate_limited', 'concurrency')
+    ),
+    held_ms  bigint NOT NULL,
+    PRIMARY KEY (hour, biz_type, reason)
+);
 
 -- Hold tasks of one partition: each gets a requeue row `held`, due at p_due_ats or later.
 -- What is settled, was moved, or is being called needs none. One that waits for its retry or

@@ -12,6 +12,7 @@ from tests.fix_hands import task_at
 from tests.fix_sessions import Sessions
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
+from wheel_timer.store import lanetime
 from wheel_timer.store.audit import run_audits
 from wheel_timer.task import NewTask
 
@@ -79,3 +80,23 @@ async def test_lateness_is_summed_by_whose_it_was(
         "lane": [0, 5_000, Decimal("0.0"), Decimal("5.0"), Decimal("0.0"), Decimal("0.0")],
         "retried": [1, 2_000, Decimal("0.0"), Decimal("2.0"), Decimal("10.0"), Decimal("2.0")],
     }
+
+
+async def test_why_lanes_held_back_is_summed_over_brokers_for_two_days(
+    db: Database, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    now_ms = clock.freeze()
+    (task,) = await submit_all(db, [task_at(now_ms, "limited")])
+    await finished(await sessions.open(), task, 1, started=5_000)
+    await lanetime.add(db, {("limited", "rate_limited"): 4_000.4, ("other", "paused"): 1_000})
+    await lanetime.add(db, {("limited", "rate_limited"): 500, ("limited", "breaker_open"): 2_000})
+    found = await report(db)
+    sums = ("tasks", "lane_s", "rate_limited_s", "concurrency_s", "breaker_open_s", "paused_s")
+    assert {name: [row[key] for key in sums] for name, row in found.items()} == {
+        "limited": [1, *map(Decimal, ("5.0", "4.5", "0.0", "2.0", "0.0"))],
+        # Nothing of it is settled yet.
+        "other": [0, None, *map(Decimal, ("0.0", "0.0", "0.0", "1.0"))],
+    }
+    clock.advance(3 * 86_400_000)
+    await lanetime.add(db, {("limited", "paused"): 1})
+    assert await sessions.value("SELECT count(*) FROM timer_lane_time") == 1

@@ -24,6 +24,7 @@ async def test_a_lane_at_its_rate_is_told_until_it_is_worked_off(
         return wait is not None and wait.reason == "rate_limited"
 
     await until(is_told)
+    await delivery.beat()
     await delivery.configure(callback_url=endpoint.url)
     assert await delivery.settled(tasks) == ["finished"] * 5
 
@@ -31,6 +32,10 @@ async def test_a_lane_at_its_rate_is_told_until_it_is_worked_off(
         return await told(delivery) is None
 
     await until(is_over)
+    await delivery.stop()
+    ((reason, held_ms),) = await delivery.rows("SELECT reason, held_ms FROM timer_lane_time")
+    assert reason == "rate_limited"
+    assert held_ms > 0
 
 
 async def test_a_lane_whose_slots_are_taken_is_told(delivery: Delivery, endpoint: Endpoint) -> None:

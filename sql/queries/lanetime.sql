@@ -1,0 +1,32 @@
+-- name: add_lane_time
+-- Add to what lanes have held back in this hour.
+-- In:    one array element a lane and reason, held in ms
+-- Out:   nothing
+-- Cost:  one row each
+-- Locks: the rows, by biz_type and reason
+INSERT INTO timer_lane_time AS l (hour, biz_type, reason, held_ms)
+SELECT n.now_ms / 3600000 * 3600000, r.biz_type, r.reason, r.held_ms
+FROM unnest(
+    CAST(:biz_types AS text[]), CAST(:reasons AS text[]), CAST(:held_ms AS bigint[])
+) AS r(biz_type, reason, held_ms)
+CROSS JOIN (SELECT wheel_now_ms() AS now_ms) AS n
+ORDER BY r.biz_type COLLATE "C", r.reason COLLATE "C"
+ON CONFLICT (hour, biz_type, reason) DO UPDATE
+SET held_ms = l.held_ms + EXCLUDED.held_ms
+
+-- name: drop_lane_time
+-- Forget what is older than two days.
+-- In:    nothing
+-- Out:   nothing
+-- Cost:  one index descent where nothing is, at most 1,000 rows
+-- Locks: the rows; those that somebody else drops are passed over
+DELETE FROM timer_lane_time AS l
+USING (
+    SELECT o.hour, o.biz_type, o.reason
+    FROM timer_lane_time AS o
+    WHERE o.hour < (SELECT wheel_now_ms()) - 172800000
+    ORDER BY o.hour, o.biz_type, o.reason
+    LIMIT 1000
+    FOR UPDATE SKIP LOCKED
+) AS k
+WHERE l.hour = k.hour AND l.biz_type = k.biz_type AND l.reason = k.reason
