@@ -54,16 +54,18 @@ def test_list_goes_on_over_pages(up: Up) -> None:
             *("--callback", "http://127.0.0.1:1/"),
         )
     of_them = ("list", "--url", up.url, "--biz-type", "default", "--prefix", "list-")
-    shown = wheel_timer(*of_them)
+    shown = wheel_timer(*of_them, environ={"COLUMNS": "60"})
     assert shown.returncode == 0, shown.stderr
-    assert [line.split()[2] for line in shown.stdout.splitlines()[1:]] == [
-        *("list-0", "list-1", "list-2")
+    # A line a task: what is to be copied from it is whole, however narrow the terminal.
+    lines = [line.split() for line in shown.stdout.splitlines()[1:]]
+    assert [(len(line[0]), line[2]) for line in lines] == [
+        *((36, "list-0"), (36, "list-1"), (36, "list-2"))
     ]
-    lines = wheel_timer(*of_them, "--json", "--limit", "2")
-    assert [json.loads(line)["biz_id"] for line in lines.stdout.splitlines()] == [
+    first = wheel_timer(*of_them, "--json", "--limit", "2")
+    assert [json.loads(line)["biz_id"] for line in first.stdout.splitlines()] == [
         *("list-0", "list-1")
     ]
-    assert "there are more" in lines.stderr
+    assert "there are more" in first.stderr
     refused = wheel_timer("list", "--url", up.url, "--prefix", "list-")
     assert (refused.returncode, "needs biz_type" in refused.stderr) == (3, True)
 

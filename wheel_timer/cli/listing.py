@@ -13,7 +13,7 @@ from rich.text import Text
 from wheel_timer.cli.exits import USAGE, Failure
 from wheel_timer.cli.moments import clock_time, parse_moment, parse_rfc3339
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect
-from wheel_timer.cli.output import err, out, print_ndjson
+from wheel_timer.cli.output import err, out, print_ndjson, print_wide
 from wheel_timer.cli.taskview import styled_status
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def list_(
         if as_json:
             print_ndjson(items)
         else:
-            out.print(tasks_table(items, datetime.now(UTC)))
+            print_tasks(items, datetime.now(UTC))
 
 
 def given_filter(**values: object) -> dict[str, Any]:
@@ -139,14 +139,13 @@ def _items(server: Server, query: Mapping[str, Any], limit: int) -> Iterator[dic
             return
 
 
-def tasks_table(items: Iterable[dict[str, Any]], now: datetime) -> Table | Text:
+def print_tasks(items: Iterable[dict[str, Any]], now: datetime) -> None:
     """Tasks of a list, a line each."""
     table = Table(box=None, header_style="dim", pad_edge=False)
-    for name in ("task_id", "biz_type", "biz_id", "status"):
-        table.add_column(name, overflow="fold")
-    table.add_column("start_time", no_wrap=True)
+    for name in ("task_id", "biz_type", "biz_id", "status", "start_time"):
+        table.add_column(name, no_wrap=True)
     table.add_column("attempts", justify="right")
-    table.add_column("", overflow="fold")
+    table.add_column("", no_wrap=True)
     for item in items:
         waiting = (item.get("waiting") or {}).get("reason", "")
         table.add_row(
@@ -158,4 +157,7 @@ def tasks_table(items: Iterable[dict[str, Any]], now: datetime) -> Table | Text:
             str(item["attempts"]),
             Text(waiting or " ".join((item.get("last_error") or "").split())[:80]),
         )
-    return table if table.row_count else Text("no tasks", style="dim")
+    if table.row_count:
+        print_wide(table)
+    else:
+        out.print(Text("no tasks", style="dim"))

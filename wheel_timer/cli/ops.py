@@ -24,7 +24,7 @@ from wheel_timer.cli.listing import (
     Status,
     given_filter,
     moment,
-    tasks_table,
+    print_tasks,
 )
 from wheel_timer.cli.moments import clock_time, parse_duration, parse_rfc3339
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect
@@ -222,7 +222,7 @@ def _print_dry(met: dict[str, Any], told: str, as_json: bool) -> None:
         return
     out.print(Text(f"{told} are meant" + (", such as:" if met["sample"] else "")))
     if met["sample"]:
-        out.print(tasks_table(met["sample"], datetime.now(UTC)))
+        print_tasks(met["sample"], datetime.now(UTC))
 
 
 def _print_operation(shown: dict[str, Any], as_json: bool) -> None:

@@ -8,15 +8,31 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterable
+from typing import Final
 
 import msgspec
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
 from wheel_timer.cli.exits import Failure
 
+WIDE_CHARS_MAX: Final = 2_000
+
 out = Console(highlight=False, soft_wrap=True)
 err = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_wide(table: Table) -> None:
+    """
+    A table, a line a row, however wide: a narrow terminal wraps the lines, and what is to be copied
+    from them stays whole.
+    """
+    wide = Console(width=WIDE_CHARS_MAX, highlight=False)
+    with wide.capture() as capture:
+        wide.print(table)
+    for line in capture.get().splitlines():
+        sys.stdout.write(f"{line.rstrip()}\n")
 
 
 def print_json(value: object) -> None:
