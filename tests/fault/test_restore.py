@@ -1,0 +1,193 @@
+"""docs/backup.md, step by step: a database brought back to an earlier moment, a newer Redis."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+
+from tests.fault.harness import NewCluster
+from tests.fix_endpoint import Endpoint
+from tests.fix_hands import task_at
+from tests.fix_postgres import PREFIX
+from tests.fix_sessions import until
+from wheel_timer.cli.machine import free_ports
+from wheel_timer.database import Database
+from wheel_timer.embedded import DataDirectory, EmbeddedPostgres, EmbeddedRedis
+from wheel_timer.errors import DatabaseUnavailable
+from wheel_timer.store.audit import run_audits
+from wheel_timer.store.brake import pull_brake
+from wheel_timer.store.instance import adopt
+from wheel_timer.store.migrate import check_schema, migrate
+
+AHEAD_MS = 3_000
+MAX_AGE_MS = 1_500
+
+
+class Archived:
+    """A Postgres that archives its WAL, and what is restored from its backup."""
+
+    def __init__(self, directory: DataDirectory) -> None:
+        self._archive = directory.path / "archive"
+        self._archive.mkdir()
+        self._archive.chmod(0o777)
+        self.server = EmbeddedPostgres(
+            directory,
+            settings={
+                "wal_level": "replica",
+                "archive_mode": "on",
+                "archive_command": f"cp %p {self._archive}/%f",
+            },
+        )
+
+    def back_up(self, into: EmbeddedPostgres) -> None:
+        """A base backup."""
+        into.own_data_directory(into.data)
+        host = self.server.url.partition("?host=")[2].replace("%2F", "/")
+        program = str(self.server.program("pg_basebackup"))
+        command = [program, "-h", host, "-U", "postgres", "-D", str(into.data), "-c", "fast"]
+        done = self.server.child(command, subprocess.PIPE)
+        output, _ = done.communicate(timeout=60)
+        assert done.returncode == 0, output
+
+    def archive_all(self) -> None:
+        """Return when all that was written by now is in the archive."""
+        with psycopg.connect(self.server.url, autocommit=True) as connection:
+            row = connection.execute("SELECT pg_walfile_name(pg_switch_wal())").fetchone()
+        assert row is not None
+        deadline_s = time.monotonic() + 20
+        while not (self._archive / row[0]).exists():
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+
+    def recovery(self, moment: str) -> dict[str, str]:
+        """The settings that bring a backup to that moment, and hold it there."""
+        return {
+            "restore_command": f"cp {self._archive}/%f %p",
+            "recovery_target_time": moment,
+            "recovery_target_action": "pause",
+        }
+
+
+@pytest.fixture
+def other_directory() -> Iterator[DataDirectory]:
+    with tempfile.TemporaryDirectory(prefix=PREFIX) as path, DataDirectory(Path(path)) as locked:
+        yield locked
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_a_restored_database_loses_nothing_and_calls_nobody_before_it_is_released(
+    own_directory: DataDirectory,
+    other_directory: DataDirectory,
+    own_redis: EmbeddedRedis,
+    new_cluster: NewCluster,
+    endpoint: Endpoint,
+) -> None:
+    archived = Archived(own_directory)
+    archived.server.start()
+    restored = EmbeddedPostgres(other_directory)
+    try:
+        await asyncio.to_thread(archived.server.wait_ready, 60)
+        await asyncio.to_thread(migrate, archived.server.url, "public", 1)
+        cluster = await new_cluster(archived.server.url, own_redis.url, "wt")
+        processes = [await cluster.daemon(), await cluster.broker()]
+        await processes[1].comes_to("clock.measured", 2)
+        done = await cluster.submit_at(*[0] * 10)
+        await endpoint.wait_for(10)
+        await asyncio.to_thread(archived.back_up, restored)
+
+        # Accepted before the moment that is restored, called after it.
+        repeated = await cluster.submit_at(*[AHEAD_MS] * 20)
+        now_ms = time.time_ns() // 1_000_000
+        aged = [task_at(now_ms + AHEAD_MS, max_age_ms=MAX_AGE_MS) for _ in range(5)]
+        await cluster.submit(aged)
+        far = await cluster.submit_at(*[30_000] * 5)
+        with psycopg.connect(cluster.database_url, autocommit=True) as connection:
+            row = connection.execute("SELECT CAST(clock_timestamp() AS text)").fetchone()
+        assert row is not None
+        gone = await cluster.submit_at(100)
+        await endpoint.wait_for(36)
+        for process in processes:
+            process.stop()
+            assert await process.gone() == 0
+        await asyncio.to_thread(archived.archive_all)
+        await asyncio.to_thread(archived.server.stop)
+
+        restored.settings.update(archived.recovery(row[0]))
+        (restored.data / "recovery.signal").touch()
+        restored.start()
+        await asyncio.to_thread(restored.wait_ready, 60)
+        db = Database(restored.url, name="restorer")
+        await until(lambda: _is_paused(db), 30)
+        with pytest.raises(DatabaseUnavailable, match="is a replica"):
+            check_schema(restored.url, "public", 1)
+        with pytest.raises(DatabaseUnavailable, match="want the primary"):
+            await run_audits(db)
+        await db.read("SELECT pg_wal_replay_resume()", timeout_s=5)
+        await until(lambda: _is_primary(db), 30)
+
+        # The brake was off at the moment that is restored: it is put on before anything runs.
+        assert await adopt(db, "default", reason="restored", actor="local") == "default"
+        again = await new_cluster(restored.url, own_redis.url, "wt")
+        (port,) = free_ports(1)
+        daemon = await again.daemon()
+        await again.broker(port=port)
+        await daemon.comes_to("leader.elected")
+        await until(lambda: _is_held(db, len(repeated) + len(aged)), 20)
+        assert len(endpoint.received) == 36
+        await pull_brake(db, None, actor="local")
+        await endpoint.wait_for(36 + len(repeated), timeout_s=15)
+        await until(lambda: _is_settled(db, len(far)), 20)
+
+        calls = Counter(call.task_id for call in endpoint.received)
+        assert {calls[str(task_id)] for task_id in repeated} == {2}
+        assert {calls[str(task_id)] for task_id in (*done, *gone)} == {1}
+        assert {calls[str(task.task_id)] for task in aged} == {1}
+        assert {calls[str(task_id)] for task_id in far} == {0}
+        _, rows = await db.read(
+            "SELECT last_error, count(*) FROM timer_task WHERE status = 2 GROUP BY 1", timeout_s=5
+        )
+        assert rows == [("expired", len(aged))]
+        async with httpx.AsyncClient() as client:
+            text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+        counted = [line for line in text.splitlines() if line.startswith("wheel_timer_repeats")]
+        assert counted == [f'wheel_timer_repeats_total{{reason="restored"}} {len(repeated)}.0']
+        await again.audits_hold()
+        await db.close()
+    finally:
+        restored.stop()
+        archived.server.stop()
+
+
+async def _one(db: Database, query: str) -> object:
+    _, rows = await db.read(query, timeout_s=10)
+    return rows[0][0]
+
+
+async def _is_paused(db: Database) -> bool:
+    try:
+        return await _one(db, "SELECT pg_get_wal_replay_pause_state()") == "paused"
+    except DatabaseUnavailable:
+        return False
+
+
+async def _is_primary(db: Database) -> bool:
+    return await _one(db, "SELECT pg_is_in_recovery()") is False
+
+
+async def _is_held(db: Database, count: int) -> bool:
+    held = "SELECT count(*) FROM timer_requeue WHERE reason = 'held'"
+    return await _one(db, held) == count
+
+
+async def _is_settled(db: Database, but: int) -> bool:
+    return await _one(db, "SELECT count(*) FROM timer_task WHERE status = 0") == but
