@@ -20,6 +20,7 @@ from psycopg import sql
 from wheel_timer.database import conninfo, translate
 from wheel_timer.errors import DatabaseUnavailable, SchemaMismatch, StartRefused
 from wheel_timer.queries import sql_directory
+from wheel_timer.store.reader import let_read
 
 LOCK_WAIT_S: Final = 60.0
 LOCK_POLL_S: Final = 0.1
@@ -104,6 +105,8 @@ def migrate(url: str, schema: str, shards: int, instance: str = "default") -> li
                 connection.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
             names = [_apply(connection, migration) for migration in _pending(connection)]
             _set_up_shards(connection, shards)
+            _set_up_ledger(connection)
+            let_read(connection, schema)
             connection.execute(
                 "UPDATE timer_meta SET instance = %s WHERE instance IS NULL", [instance]
             )
@@ -183,6 +186,17 @@ def _set_up_shard(connection: psycopg.Connection[Any], shard: int) -> None:
         " FROM timer_pointer AS p"
         " WHERE p.shard = %(shard)s AND pg_sequence_last_value(%(name)s::regclass) IS NULL",
         {"name": name, "shard": shard},
+    )
+
+
+def _set_up_ledger(connection: psycopg.Connection[Any]) -> None:
+    """Ids go on behind those that are there, which logical replication does not see to either."""
+    connection.execute(
+        "SELECT setval(q.name, h.highest)"
+        " FROM (SELECT 'timer_ledger_delta_delta_id_seq'::regclass AS name) AS q,"
+        " (SELECT greatest((SELECT max(delta_id) FROM timer_ledger_delta), folded_to) AS highest"
+        " FROM timer_ledger_mark) AS h"
+        " WHERE h.highest > coalesce(pg_sequence_last_value(q.name), 0)"
     )
 
 
