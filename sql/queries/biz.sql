@@ -90,17 +90,3 @@ SELECT true
 FROM timer_dead
 WHERE biz_type = CAST(:biz_type AS text)
 LIMIT 1
-
--- name: biz_has_pending
--- Whether a biz_type has a pending task in one partition of the wheel.
--- In:    biz_type text, first, after int (slots): [first, after)
--- Out:   one row where it has
--- Cost:  reads the partition up to the first one found
--- Locks: none
-SELECT true
-FROM timer_task
-WHERE slot >= CAST(:first AS integer)
-    AND slot < CAST(:after AS integer)
-    AND biz_type = CAST(:biz_type AS text)
-    AND status = 0
-LIMIT 1

@@ -28,14 +28,12 @@ from wheel_timer.errors import (
     Overloaded,
     StaleVersion,
 )
-from wheel_timer.monotonic import monotonic_s
 from wheel_timer.store.biz_row import from_stored, to_stored
 from wheel_timer.store.brake import Brake
 from wheel_timer.store.filter import Filter
-from wheel_timer.wheel import LAP_S, PARTITION_SLOTS
+from wheel_timer.store.ledger import pending
 
 OVERTAKEN_MAX: Final = 5
-IN_USE_S: Final = 8.0  # the command line waits for ten
 # Whose doing it is where no caller is named: this process' own, or a test's.
 LOCAL: Final = "local"
 
@@ -289,20 +287,7 @@ async def delete(
 
 
 async def has_tasks(db: Database, name: str) -> bool:
-    """
-    Whether this biz_type has a task that could still be called: a pending one, or a dead letter.
-
-    No index knows: it reads the wheel, a partition a statement. Raises Conflict where that takes
-    longer than IN_USE_S.
-    """
-    began_s = monotonic_s()
+    """Whether this biz_type has a task that could still be called: pending, or a dead letter."""
     if await db.fetch_one("biz_has_dead", {"biz_type": name}):
         return True
-    for first in range(0, LAP_S, PARTITION_SLOTS):
-        params = {"biz_type": name, "first": first, "after": first + PARTITION_SLOTS}
-        if await db.fetch_one("biz_has_pending", params):
-            return True
-        if monotonic_s() - began_s > IN_USE_S:
-            detail = f"whether it has tasks could not be told in {IN_USE_S:g} s"
-            raise Conflict(detail, "biz-type-in-use")
-    return False
+    return await pending(db, name) > 0

@@ -226,6 +226,9 @@ async def test_a_biz_type_with_work_is_not_deleted(
             "UPDATE timer_task SET status = 2, finish_time = 1, expire_at = 2 WHERE task_id = %s",
             [task.task_id],
         )
+        connection.execute(
+            "SELECT wheel_ledger_v1(ARRAY[64], ARRAY['orders'], ARRAY[%s], ARRAY[0])", [FAR_MS]
+        )
         connection.execute("INSERT INTO timer_dead VALUES (%s, 1, 'orders')", [task.task_id])
     assert (await client.delete("/v1/biz/orders")).status_code == 409
     with psycopg.connect(database_url) as connection:
