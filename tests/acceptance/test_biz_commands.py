@@ -128,7 +128,7 @@ def test_the_brake_is_put_on_and_taken_off(up: Up) -> None:
     at = ("--url", up.url)
     for words in (("pause", "--reason", "x"), ("resume",), ("pause", "--all")):
         assert wheel_timer(*words, *at).returncode == 2
-    on = wheel_timer("pause", "--all", "--reason", "moving house", *at)
+    on = wheel_timer("pause", "--all", "--reason", "moving house", "--yes", *at)
     assert on.returncode == 0, on.stderr
     assert "moving house" in on.stderr
     off = wheel_timer("resume", "--all", "--json", *at)

@@ -200,8 +200,8 @@ def test_a_task_is_moved_called_now_cancelled_and_replayed(up: Up) -> None:
     assert "/replay" in told("run-now", name, ends=3)
     problem = json.loads(told("run-now", name, "--json", ends=3))
     assert problem["type"] == "/problems/task-settled"
-    assert json.loads(told("replay", name, "--yes", "--json"))["life"] == 2
-    assert "is pending" in told("run-now", name)
+    assert json.loads(told("replay", name, "--json"))["life"] == 2
+    assert "is pending" in told("run-now", name, "--yes")
     assert "is cancelled" not in told("get", name)
     assert "no such task" in told("cancel", "default/none", "--yes", ends=1)
     assert "when?" in told("reschedule", name, ends=2)

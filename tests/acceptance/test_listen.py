@@ -19,6 +19,7 @@ from tests.acceptance.fix_up import PROGRAM, wheel_timer
 from wheel_timer.signing import key_of, sign
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
+OLD_SECRET = "whsec_ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="
 
 
 @contextmanager
@@ -65,9 +66,10 @@ def test_a_signature_is_checked(tmp_path: Path, body: bytes, verdict: str) -> No
         "webhook-timestamp": str(now_s),
         "webhook-signature": sign([key_of(SECRET)], "m1", now_s, b'{"a": 1}'),
     }
-    with listening("--secret-file", str(secret)) as (url, said):
-        assert call(url, body, headers) == 200
-        assert said.readline().rstrip().endswith(verdict)
+    for option in (("--secret-file", str(secret)), ("--secret", OLD_SECRET, "--secret", SECRET)):
+        with listening(*option) as (url, said):
+            assert call(url, body, headers) == 200
+            assert said.readline().rstrip().endswith(verdict)
 
 
 def test_the_answer_is_as_asked_for() -> None:

@@ -12,11 +12,11 @@ import typer
 from rich.text import Text
 
 from wheel_timer.cli.bizview import applied_view, biz_table, settings_view
-from wheel_timer.cli.confirm import Yes, confirm
+from wheel_timer.cli.confirm import Unasked, Yes, confirm
 from wheel_timer.cli.declared import read_declared
 from wheel_timer.cli.exits import NO, USAGE, Failure
 from wheel_timer.cli.moments import parse_duration
-from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect
+from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect, read_secret
 from wheel_timer.cli.output import err, out, print_json, print_ndjson
 
 # What the server allows a test call, and some.
@@ -110,6 +110,7 @@ secret = { env = "ORDERS_SECRET" }\\n' | wheel-timer biz apply -
 @biz.command()
 def pause(
     name: Name,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -130,6 +131,7 @@ def pause(
 @biz.command()
 def resume(
     name: Name,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -217,7 +219,7 @@ def rotate_secret(
         typer.Option(
             "--secret-file",
             metavar="FILE",
-            help="The new secret. Default: one is made.",
+            help="The new secret; - reads stdin. Default: one is made.",
             dir_okay=False,
         ),
     ] = None,
@@ -241,10 +243,7 @@ def rotate_secret(
     except ValueError as error:
         raise Failure(f"--grace: {error}", USAGE) from None
     if secret_file is not None:
-        try:
-            body["secret"] = secret_file.read_text().strip()
-        except OSError as error:
-            raise Failure(f"{secret_file}: {error.strerror}", USAGE) from None
+        body["secret"] = read_secret(secret_file)
     if body["grace"] == 0:
         confirm(f"End the present secret of {name} at once?", yes)
     with connect(url, key_file, config) as server:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from wheel_timer.cli.confirm import Unasked
 from wheel_timer.cli.exits import USAGE, Failure
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect
 from wheel_timer.cli.output import err, print_json
@@ -18,6 +19,7 @@ def pause(
         str, typer.Option("--reason", metavar="TEXT", help="What whoever finds it so will read.")
     ],
     everything: All = False,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -43,6 +45,7 @@ def pause(
 
 def resume(
     everything: All = False,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,

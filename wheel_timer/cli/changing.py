@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from wheel_timer.cli.confirm import Yes, confirm
+from wheel_timer.cli.confirm import Unasked, Yes, confirm
 from wheel_timer.cli.moments import clock_time, in_words, parse_rfc3339
 from wheel_timer.cli.options import AsJson, Config, KeyFile, Url, connect
 from wheel_timer.cli.output import out, print_json
@@ -61,6 +61,7 @@ def reschedule(
         str | None,
         typer.Option("--at", metavar="TIME", help="RFC 3339 with its offset, or epoch seconds."),
     ] = None,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -82,6 +83,7 @@ def reschedule(
 
 def run_now(
     task_id: TaskId,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -100,7 +102,7 @@ def run_now(
 
 def replay(
     task_id: TaskId,
-    yes: Yes = False,
+    _yes: Unasked = False,
     url: Url = None,
     key_file: KeyFile = None,
     config: Config = None,
@@ -114,9 +116,8 @@ def replay(
 
     [bold]Examples[/]
 
-    $ wheel-timer replay orders/1017 --yes
+    $ wheel-timer replay orders/1017
     """
-    confirm(f"Call the receiver of the task {task_id} again?", yes)
     path = f"{task_path(task_id)}/replay"
     _change(lambda server: server.post(path, {}), url, key_file, config, as_json)
 

@@ -10,6 +10,8 @@ import typer
 from wheel_timer.cli.exits import NO, USAGE, Failure
 
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+# Of a command that does not ask: a script that says it everywhere is not wrong.
+Unasked = Annotated[bool, typer.Option("--yes", "-y", hidden=True)]
 
 
 def confirm(question: str, yes: bool) -> None:

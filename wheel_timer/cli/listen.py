@@ -15,7 +15,7 @@ import typer
 from wheel_timer.cli.endpoint import Endpoint, Handler
 from wheel_timer.cli.exits import UNREACHABLE, USAGE, Failure
 from wheel_timer.cli.moments import parse_duration
-from wheel_timer.cli.options import AsJson
+from wheel_timer.cli.options import AsJson, read_secret
 from wheel_timer.cli.output import err
 from wheel_timer.echo import GOOD, Arrival, as_json, as_text
 from wheel_timer.signing import key_of, verify
@@ -32,12 +32,21 @@ def listen(
     delay: Annotated[
         str, typer.Option("--delay", metavar="DURATION", help="Wait this long before answering.")
     ] = "0",
+    secret: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--secret",
+            metavar="SECRET",
+            help="The biz_type's secret: check signatures. Repeat it while it rotates. "
+            "Seen by whoever lists this machine's processes.",
+        ),
+    ] = None,
     secret_file: Annotated[
         Path | None,
         typer.Option(
             "--secret-file",
             metavar="FILE",
-            help="The biz_type's secret (a line each while rotating): check signatures.",
+            help="The same from a file, a line each; - reads stdin.",
             dir_okay=False,
         ),
     ] = None,
@@ -63,7 +72,9 @@ def listen(
         delay_s = parse_duration(delay) / 1_000
     except ValueError as error:
         raise Failure(f"--delay: {error}", USAGE) from None
-    keys = _read_keys(secret_file) if secret_file else []
+    keys = [_key("--secret", text) for text in secret or ()]
+    if secret_file is not None:
+        keys += _read_keys(secret_file)
 
     def show(arrival: Arrival) -> tuple[int, float]:
         signature = _judge(arrival, keys) if keys else ""
@@ -111,13 +122,14 @@ def _judge(arrival: Arrival, keys: Sequence[bytes]) -> str:
 
 
 def _read_keys(secret_file: Path) -> list[bytes]:
-    try:
-        lines = secret_file.read_text().split()
-        keys = [key_of(line) for line in lines]
-    except OSError as error:
-        raise Failure(f"{secret_file}: {error.strerror}", USAGE) from None
-    except ValueError:
-        raise Failure(f"{secret_file}: a secret is whsec_ and base64, one a line", USAGE) from None
+    keys = [_key(str(secret_file), line) for line in read_secret(secret_file).split()]
     if not keys:
         raise Failure(f"{secret_file} holds no secret", USAGE)
     return keys
+
+
+def _key(source: str, secret: str) -> bytes:
+    try:
+        return key_of(secret)
+    except ValueError:
+        raise Failure(f"{source}: a secret is whsec_ and base64", USAGE) from None

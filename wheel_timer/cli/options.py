@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,7 @@ KeyFile = Annotated[
     typer.Option(
         "--key-file",
         metavar="FILE",
-        help="The file that holds the API key. Default: the setting KEY.",
+        help="The file that holds the API key; - reads stdin. Default: the setting KEY.",
         dir_okay=False,
     ),
 ]
@@ -59,10 +60,15 @@ def connect(url: str | None, key_file: Path | None, config: Path | None) -> Serv
     return Server(settings.url, settings.key)
 
 
-def _read_key(key_file: Path | None) -> str | None:
-    if key_file is None:
-        return None
+def read_secret(file: Path) -> str:
+    """What a file of secrets holds; of `-`, what stdin does."""
+    if str(file) == "-":
+        return sys.stdin.read().strip()
     try:
-        return key_file.read_text().strip()
+        return file.read_text().strip()
     except OSError as error:
-        raise Failure(f"{key_file}: {error.strerror}", USAGE) from None
+        raise Failure(f"{file}: {error.strerror}", USAGE) from None
+
+
+def _read_key(key_file: Path | None) -> str | None:
+    return None if key_file is None else read_secret(key_file)
