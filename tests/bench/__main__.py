@@ -25,6 +25,7 @@ from tests.bench import (
     outage,
     precision,
     prompt,
+    snapshot,
     submits,
 )
 from tests.bench.figure import Figure, Row
@@ -46,6 +47,7 @@ FIGURES: Final = (
     Figure("limits", "drain with all limits on, and without", limits.measure_drain),
     Figure("isolation", "beside a hanging endpoint", limits.measure_isolation),
     Figure("outage", "an endpoint down for 3 h, a pause of 10,000", outage.measure),
+    Figure("snapshot", "300/s beside an open transaction", snapshot.measure),
     Figure("catchup", "an hour of downtime, a day of empty slots", catchup.measure),
 )
 
