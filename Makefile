@@ -53,6 +53,7 @@ bench: install ## measure drain rate, lateness, submits, idle cost (ARGS="drain 
 	@$(RUN)python -m tests.bench $(ARGS)
 
 chaos: install ## break everything under load and account for every task (ARGS="leader --minutes 60")
+	@$(RUN)python -m tests.sim --seconds 30
 	@$(RUN)python -m tests.chaos $(ARGS)
 
 schema: install ## write tests/schema.sql anew from the migrations

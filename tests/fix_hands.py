@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 from uuid import UUID, uuid4
@@ -54,11 +54,15 @@ class Gate:
 
 
 class GatedDatabase(Database):
-    """A database whose named queries can be held up before they are sent."""
+    """
+    A database whose named queries can be held up before they are sent: one by `gate`, all by
+    `before`, which is called with each one's name.
+    """
 
     def __init__(self, url: str, name: str) -> None:
         super().__init__(url, pool_size=4, name=name)
         self._gates: dict[str, Gate] = {}
+        self.before: Callable[[str], Awaitable[None]] | None = None
 
     @contextmanager
     def gate(self, query: str) -> Iterator[Gate]:
@@ -76,20 +80,23 @@ class GatedDatabase(Database):
         *,
         timeout_s: float = STATEMENT_TIMEOUT_S,
     ) -> Rows:
-        gate = self._gates.pop(name, None)
-        if gate is not None:
-            await gate.pass_through()
+        await self._hold_up(name)
         return await super().fetch(name, params, timeout_s=timeout_s)
 
     async def fetch_timed(
         self, name: str, params: Mapping[str, Any] | None = None
     ) -> tuple[tuple[Any, ...], float, float]:
         sent_s = monotonic_s()
+        await self._hold_up(name)
+        row, _, came_s = await super().fetch_timed(name, params)
+        return row, sent_s, came_s
+
+    async def _hold_up(self, name: str) -> None:
+        if self.before is not None:
+            await self.before(name)
         gate = self._gates.pop(name, None)
         if gate is not None:
             await gate.pass_through()
-        row, _, came_s = await super().fetch_timed(name, params)
-        return row, sent_s, came_s
 
 
 class Hands:

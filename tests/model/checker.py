@@ -68,11 +68,11 @@ def _search(c: Config) -> Found:
         depth += 1
         reached: list[World] = []
         for w in frontier:
-            for label, after in _steps(w, c, actions, faults):
+            for label, after in steps_from(w, c, actions, faults):
                 if after in seen:
                     continue
                 seen[after] = (w, label)
-                why = broken(after) or _went_back(w, after, label)
+                why = broken(after) or went_back(w, after, label)
                 if why:
                     return Found(
                         states=len(seen), depth=depth, violation=why, trace=_trace(seen, after)
@@ -86,7 +86,7 @@ def _search(c: Config) -> Found:
     return Found(states=len(seen), depth=depth, violation=None, trace=[])
 
 
-def _steps(w: World, c: Config, actions: list[Action], faults: list[Action]) -> list[Step]:
+def steps_from(w: World, c: Config, actions: list[Action], faults: list[Action]) -> list[Step]:
     """Everything that may happen next."""
     steps: list[Step] = []
     for action in actions:
@@ -133,7 +133,7 @@ def broken(w: World) -> str | None:
     return None
 
 
-def _went_back(w: World, after: World, label: str) -> str | None:
+def went_back(w: World, after: World, label: str) -> str | None:
     """ "hands never go back", but for a Postgres crash (by what was not durable yet)."""
     old, new = w.pointer, after.pointer
     if old is new or label in HANDS_MAY_GO_BACK:
