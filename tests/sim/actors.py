@@ -20,9 +20,9 @@ from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.change import Change, Verb, change
 from wheel_timer.store.claim import EARLY_MS, claim
-from wheel_timer.store.settle import Result, settle_again, settle_final
+from wheel_timer.store.settle import settle_again, settle_final
 from wheel_timer.store.submit import submit
-from wheel_timer.task import NewTask, Ref
+from wheel_timer.task import NewTask, Ref, Result
 
 TIMEOUT_MS: Final = 1_000
 RETENTION_MS: Final = 86_400_000

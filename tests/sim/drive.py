@@ -229,7 +229,7 @@ class Drive:
     async def _unsettled(self) -> list[str]:
         """Accepted tasks that have not ended as they should."""
         rows = await (await self._look.execute(STATUSES, self._slots)).fetchall()
-        statuses = dict(rows)
+        statuses: dict[Any, int] = dict(rows)
         known = self._world.known
         return [
             f"{task_id}: status {statuses.get(task_id)}"
