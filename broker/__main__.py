@@ -10,7 +10,8 @@ from wheel_timer import process
 
 
 def main() -> None:
-    """Parse, run, exit. --fd: a listening socket of the parent's, shared with other workers."""
+    """Parse, run, exit. --fd: a listening socket of the parent's, shared with other workers.
+    --speak-for-all: /readyz is a no, too, where no daemon leads."""
     parser = argparse.ArgumentParser(prog="python -m broker")
     parser.add_argument("--fd", type=int)
     parser.add_argument("--host", default="127.0.0.1")
@@ -18,6 +19,7 @@ def main() -> None:
     parser.add_argument("--role", choices=("api", "notifier", "both"), default="both")
     parser.add_argument("--demo-echo", action="store_true")
     parser.add_argument("--test-clock", action="store_true")
+    parser.add_argument("--speak-for-all", action="store_true")
     options = parser.parse_args()
     process.run(
         lambda settings, stop: app.main(
@@ -29,6 +31,7 @@ def main() -> None:
             role=options.role,
             demo_echo=options.demo_echo,
             test_clock=options.test_clock,
+            speaks_for_all=options.speak_for_all,
         )
     )
 

@@ -42,6 +42,7 @@ from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store.leader import cluster_id
 from wheel_timer.store.migrate import check_schema
+from wheel_timer.store.wheel import shards
 from wheel_timer.window import window
 
 log: Final = logging.getLogger(__name__)
@@ -55,12 +56,19 @@ class Broker:
     """One broker process: `start`, then `stop`."""
 
     def __init__(
-        self, settings: Settings, role: Role, *, demo_echo: bool, test_clock: bool
+        self,
+        settings: Settings,
+        role: Role,
+        *,
+        demo_echo: bool,
+        test_clock: bool,
+        speaks_for_all: bool,
     ) -> None:
         self._settings = settings
         self._role = role
         self._demo_echo = demo_echo
         self._has_test_clock = test_clock
+        self._speaks_for_all = speaks_for_all
         self._identity = identity("broker")
         self._api_db = self._database("api")
         self._db = self._database("notifier")
@@ -205,6 +213,13 @@ class Broker:
         if alive is not None:
             self._alive = alive
 
+    async def _unled(self) -> list[int]:
+        """Shards without a leader. By a test's clock, which jumps, a lease may be over at once."""
+        found = await shards(self._api_db)
+        if self._has_test_clock:
+            return [shard.shard for shard in found if shard.leader is None]
+        return [shard.shard for shard in found if not shard.is_led]
+
     async def _ready(self) -> tuple[bool, dict[str, Any]]:
         """API: a commit is possible. Notifier: claims are. Redis away only degrades."""
         try:
@@ -217,6 +232,8 @@ class Broker:
             return False, {"reason": "the database is read-only"}
         if self._notifier is not None and not self._notifier.ready():
             return False, {"reason": "claims are not possible"}
+        if self._speaks_for_all and (led_by_none := await self._unled()):
+            return False, {"reason": f"no daemon leads shard {led_by_none[0]}"}
         assert self._event_center is not None
         try:
             await self._event_center.ping()
@@ -261,6 +278,7 @@ async def main(
     port: int,
     role: Role,
     demo_echo: bool,
+    speaks_for_all: bool,
     test_clock: bool,
 ) -> None:
     """Run a broker on the given sockets, or on host and port, until a stop is requested."""
@@ -277,7 +295,13 @@ async def main(
         sockets = [listen(host, port)]
     for bound in sockets:
         check_bind(bound.getsockname()[0], settings)
-    broker = Broker(settings, role, demo_echo=demo_echo, test_clock=test_clock)
+    broker = Broker(
+        settings,
+        role,
+        demo_echo=demo_echo,
+        test_clock=test_clock,
+        speaks_for_all=speaks_for_all,
+    )
     server = HttpServer(await broker.start(), sockets)
     await server.start()
     await stop.requested.wait()

@@ -9,7 +9,9 @@ import subprocess
 import time
 from pathlib import Path
 
+import httpx
 import psutil
+import psycopg
 import pytest
 
 from tests.acceptance.fix_up import GONE_S, PROGRAM, Up, all_gone, beside, wheel_timer
@@ -63,6 +65,24 @@ async def test_one_port_answers_for_all(up: Up) -> None:
         # The daemon's and the workers' own, whoever answers.
         assert 'wheel_timer_leader{shard="0"} 1' in metrics
         assert 'wheel_timer_tasks_submitted_total{biz_type="default"}' in metrics
+
+
+def test_it_is_not_ready_while_no_daemon_leads(up: Up) -> None:
+    (daemon,) = up.children("--ops-port")
+    database = next(line.split()[1] for line in up.said if line.split()[:1] == ["Postgres"])
+    daemon.suspend()
+    try:
+        # What twelve seconds would do.
+        with psycopg.connect(database, autocommit=True) as connection:
+            connection.execute("UPDATE timer_pointer SET lease_until = 1")
+        refused = httpx.get(f"{up.url}/readyz")
+        assert (refused.status_code, refused.json()["reason"]) == (503, "no daemon leads shard 0")
+    finally:
+        daemon.resume()
+    deadline = time.monotonic() + 20
+    while httpx.get(f"{up.url}/readyz").status_code != 200:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
 
 
 def test_a_second_up_on_its_directory_is_one_line(up: Up) -> None:

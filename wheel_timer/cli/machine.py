@@ -193,7 +193,9 @@ class Machine:
 
     def _brokers(self) -> list[Child]:
         assert self._socket is not None
-        arguments = ["--demo-echo"] if self._plan.demo_echo else []
+        arguments = ["--speak-for-all"]
+        if self._plan.demo_echo:
+            arguments.append("--demo-echo")
         if self._plan.test_clock:
             arguments.append("--test-clock")
         return self._staff().brokers(self._socket, self.url, self._plan.brokers, arguments)
