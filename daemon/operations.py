@@ -6,13 +6,16 @@ begins, in one transaction. A crash before its commit leaves nothing of it, one 
 whole; so does a stop. Meant is what was there when the operation was asked for, and was not put on
 the wheel anew since: so it does not meet again what it has moved ahead of itself.
 
-Several operations take turns. One without a rate rests half as long as it has worked, so that what
-else the database has to do finds room. Looking whether there are any costs nothing: the due hand's
-look brings that along; in the busiest times, when it has none, there is a look each LOOK_EACH_S.
+Several operations take turns. One without a rate rests after each statement for REST_SHARE of the
+time that it took, so that what else the database has to do finds room, and soon. Looking whether
+there are any costs nothing: the due hand's look brings that along; in the busiest times, when it
+has none, there is a look each LOOK_EACH_S. While there are some, they are looked up each NAP_S; in
+between this leader knows where they stand, and is told where it does not (StepTaken).
 """
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from typing import Final
@@ -38,7 +41,7 @@ OPERATIONS_SHARD: Final = 0
 CHUNK_ROWS: Final = 250
 # With a rate, a chunk is what the rate gives in this time.
 PACE_S: Final = 0.25
-REST_SHARE: Final = 0.5
+REST_SHARE: Final = 0.75
 NAP_S: Final = 0.25
 LOOK_EACH_S: Final = 20.0
 
@@ -58,6 +61,7 @@ class Operator:
         self._lookahead_ms = lookahead_ms
         self._is_wanted = True
         self._looked_s = 0.0
+        self._running: dict[UUID, OperationRow] = {}
         # When an operation's next chunk may begin, by the monotonic clock.
         self._turns: dict[UUID, float] = {}
 
@@ -70,46 +74,66 @@ class Operator:
         began_s = time.monotonic()
         if not self._is_wanted and began_s - self._looked_s < LOOK_EACH_S:
             return Tick(0, NAP_S)
-        self._looked_s = began_s
-        operations = await store.running(self._db)
-        ids = {one.operation_id for one in operations}
-        self._turns = {id_: turn_s for id_, turn_s in self._turns.items() if id_ in ids}
-        self._is_wanted = bool(operations)
-        if not operations:
-            return Tick(0, NAP_S)
-        operation = min(operations, key=lambda one: self._turns.get(one.operation_id, 0.0))
-        turn_s = self._turns.get(operation.operation_id, began_s)
+        if not self._running or began_s - self._looked_s >= NAP_S:
+            await self._look(began_s)
+            if not self._running:
+                return Tick(0, NAP_S)
+        operation = min(self._running.values(), key=self._turn_s)
+        turn_s = self._turn_s(operation)
         if turn_s > began_s:
             return Tick(0, min(turn_s - began_s, NAP_S))
-        rows = await self._go_on(operation)
+        # Whatever fails on the way: where it stands then is to be read.
+        del self._running[operation.operation_id]
+        rows, went_on = await self._go_on(operation)
+        if went_on is not None:
+            self._running[operation.operation_id] = went_on
+        now_s = time.monotonic()
         if operation.rate is None:
-            worked_s = time.monotonic() - began_s
-            next_s = time.monotonic() + worked_s * REST_SHARE
+            self._turns[operation.operation_id] = now_s
         else:
-            next_s = turn_s + rows / operation.rate
-        self._turns[operation.operation_id] = next_s
-        return Tick(rows, 0.0)
+            turn_s = self._turns.get(operation.operation_id, began_s)
+            self._turns[operation.operation_id] = turn_s + rows / operation.rate
+        next_s = min(map(self._turn_s, self._running.values()), default=now_s)
+        return Tick(rows, min(max(0.0, next_s - began_s), now_s - began_s + NAP_S))
 
-    async def _go_on(self, operation: OperationRow) -> int:
-        """One chunk; returns how many tasks were in it. Raises DatabaseUnavailable."""
+    def _turn_s(self, operation: OperationRow) -> float:
+        return self._turns.get(operation.operation_id, 0.0)
+
+    async def _look(self, now_s: float) -> None:
+        """Read what there is to go on with."""
+        self._looked_s = now_s
+        self._running = {one.operation_id: one for one in await store.running(self._db)}
+        self._turns = {id_: at_s for id_, at_s in self._turns.items() if id_ in self._running}
+        self._is_wanted = bool(self._running)
+
+    async def _go_on(self, operation: OperationRow) -> tuple[int, OperationRow | None]:
+        """
+        One chunk: how many tasks were in it, and where the operation stands then; None where that
+        is not known, or it has ended. Raises DatabaseUnavailable.
+        """
         try:
+            began_s = time.monotonic()
             page = await self._select(operation)
+            await _rest(operation, began_s)
             reached("operation.selected")
-            await self._apply(operation, page)
+            began_s = time.monotonic()
+            operation = await self._apply(operation, page)
+            reached("operation.chunk")
+            await _rest(operation, began_s)
         except StepTaken as error:
             log.info("operation %s: %s", operation.operation_id, error)
-            return 0
+            return 0, None
         except WheelTimerError:
             raise
         except Exception as error:
             # Its own fault, not the leader's: others go on.
             log.exception("operation %s failed", operation.operation_id)
             await store.fail(self._db, operation, f"error in the daemon: {type(error).__name__}")
-            return 0
-        reached("operation.chunk")
+            return 0, None
         if page.key is None:
             log.info("operation %s (%s) is done", operation.operation_id, operation.action)
-        return page.rows
+            return page.rows, None
+        return page.rows, operation._replace(key=page.key)
 
     async def _select(self, operation: OperationRow) -> Places:
         limit = CHUNK_ROWS
@@ -124,12 +148,15 @@ class Operator:
             shards=self._shards,
         )
 
-    async def _apply(self, operation: OperationRow, page: Places) -> None:
-        """Change a page's tasks, a transaction for each shard; the last one takes the key along."""
+    async def _apply(self, operation: OperationRow, page: Places) -> OperationRow:
+        """
+        Change a page's tasks, a transaction for each shard; the last one takes the key along.
+        Returns where the operation stands then, but for the key.
+        """
         is_last = page.key is None
         if not page.parts:
             await store.skip(self._db, operation, key=page.key, is_last=is_last)
-            return
+            return operation._replace(step=operation.step + 1)
         now_ms = self._clock.now_ms()
         over_ms = 1000 * page.rows / operation.rate if operation.rate else 0.0
         left = len(page.parts)
@@ -143,6 +170,7 @@ class Operator:
                 is_last and left == 0,
             )
             operation = await self._change(operation, chunk)
+        return operation
 
     async def _change(self, operation: OperationRow, chunk: Chunk) -> OperationRow:
         """Change a chunk, halved where Postgres refuses a value. Returns where it stands then."""
@@ -158,6 +186,12 @@ class Operator:
                 self._db, operation, matched=1, errors=1, key=chunk.key, is_last=chunk.is_last
             )
         return operation._replace(step=operation.step + 1)
+
+
+async def _rest(operation: OperationRow, since_s: float) -> None:
+    """Leave the database to others for a while after a statement; a rate is pace enough."""
+    if operation.rate is None:
+        await asyncio.sleep((time.monotonic() - since_s) * REST_SHARE)
 
 
 def _halves(chunk: Chunk) -> tuple[Chunk, Chunk]:
