@@ -95,6 +95,17 @@ class Call(NamedTuple):
     arguments: Sequence[bytes | str | int]
 
 
+class RedisFacts(NamedTuple):
+    """As Redis says it. memory_bytes_max: 0 for no limit. keeps_aof: it writes an AOF."""
+
+    version: str
+    policy: str
+    memory_bytes: int
+    memory_bytes_max: int
+    keeps_aof: bool
+    is_replica: bool
+
+
 class Streams:
     """One process' way to Redis. consumer: its name in the group, new at every start."""
 
@@ -179,6 +190,18 @@ class Streams:
     async def ping(self) -> None:
         """Whether Redis answers."""
         await self._run(self._redis.ping())
+
+    async def facts(self) -> RedisFacts:
+        """What of this server wheel-timer depends on."""
+        found = await self._run(self._redis.info())
+        return RedisFacts(
+            version=str(found.get("redis_version", "0")),
+            policy=str(found.get("maxmemory_policy", "")),
+            memory_bytes=int(found.get("used_memory", 0)),
+            memory_bytes_max=int(found.get("maxmemory", 0)),
+            keeps_aof=bool(found.get("aof_enabled", 0)),
+            is_replica=found.get("role") != "master",
+        )
 
     async def _run(self, command: Any) -> Any:
         try:

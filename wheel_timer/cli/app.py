@@ -18,6 +18,7 @@ from wheel_timer.cli.brake import pause, resume
 from wheel_timer.cli.changing import cancel, replay, reschedule, run_now
 from wheel_timer.cli.config import config
 from wheel_timer.cli.demo import demo
+from wheel_timer.cli.doctor import doctor
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
 from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
@@ -109,7 +110,7 @@ def completion(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
     "Tasks": (submit, get, explain, list_, cancel, reschedule, run_now, replay),
-    "Look after it": (pause, resume, audit, config, completion),
+    "Look after it": (pause, resume, audit, doctor, config, completion),
     "One role alone": (migrate, adopt, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():
