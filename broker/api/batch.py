@@ -129,6 +129,6 @@ OPERATIONS: Final = (
                 body=(BatchOut, ndjson.LinesOut),
             )
         },
-        problems=("invalid-request", "too-large", "rate-limited", "overloaded"),
+        problems=("invalid-request", "too-large", "rate-limited", "quota", "overloaded"),
     ),
 )

@@ -138,7 +138,7 @@ OPERATIONS: Final = (
         },
         problems=(
             *("invalid-request", "biz-type-unknown", "key-exists", "too-large"),
-            *("rate-limited", "overloaded"),
+            *("rate-limited", "quota", "overloaded"),
         ),
     ),
     Operation(

@@ -40,6 +40,11 @@ def let_read(connection: psycopg.Connection[Any], schema: str) -> bool:
         return False
     role, where = sql.Identifier(ROLE), sql.Identifier(schema)
     connection.execute(sql.SQL("GRANT USAGE ON SCHEMA {} TO {}").format(where, role))
-    views = sql.SQL(", ").join(sql.Identifier(schema, view) for view in READABLE)
-    connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(views, role))
+    unread = connection.execute(
+        "SELECT v FROM unnest(%s::text[]) AS v WHERE NOT has_table_privilege(%s, v, 'SELECT')",
+        [list(READABLE), ROLE],
+    )
+    for (view,) in unread.fetchall():
+        name = sql.Identifier(schema, view)
+        connection.execute(sql.SQL("GRANT SELECT ON {} TO {}").format(name, role))
     return True
