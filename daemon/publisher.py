@@ -12,8 +12,9 @@ is a transaction of its own a page, after the publish: a crash in between repeat
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Final
 from uuid import UUID
 
@@ -26,10 +27,13 @@ from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store.due import PAGE_ROWS, Key, Window, due_page
-from wheel_timer.store.requeue import Again, lines, overflow, rearm, requeue_page
+from wheel_timer.store.requeue import Again, Requeued, lines, overflow, rearm, requeue_page
 from wheel_timer.task import Ref, Status
 
 log: Final = logging.getLogger(__name__)
+
+# A near task's net is due this long after the moment at which its broker was to publish it.
+NEAR_NET_MS: Final = 2_000
 
 
 class Publisher:
@@ -117,6 +121,7 @@ class Publisher:
         in_line: set[UUID] = set()
         refs: list[Ref] = []
         agains: list[Again] = []
+        wanted_ms: dict[UUID, int] = {}
         for row in rows:
             if row.status != Status.PENDING:
                 agains.append(Again(row.task_id, None))
@@ -130,8 +135,10 @@ class Publisher:
             if row.reason == "overflow":
                 in_line.add(row.task_id)
             refs.append(Ref(row.task_id, row.start_time_ms, moment_ms, now_ms, row.biz_type))
+            wanted_ms[row.task_id] = _wanted_ms(row, moment_ms)
         if refs:
-            left = {ref.task_id for ref in await self._send(refs, is_again=is_again)}
+            sent = await self._send(refs, is_again=is_again, wanted_ms=wanted_ms)
+            left = {ref.task_id for ref in sent}
             for ref in refs:
                 if ref.task_id in left:
                     stood = ref.task_id in in_line
@@ -154,8 +161,17 @@ class Publisher:
             return max(now_ms, ref.moment_ms) + self._visibility_ms
         return self._windows.line_up(ref.biz_type, now_ms, stood_in_line=stood_in_line)
 
-    async def _send(self, refs: list[Ref], *, is_again: bool) -> Sequence[Ref]:
-        """Publish a page; what of it is in no lane now, for want of room or of Redis."""
+    async def _send(
+        self,
+        refs: list[Ref],
+        *,
+        is_again: bool,
+        wanted_ms: Mapping[UUID, int] = MappingProxyType({}),
+    ) -> Sequence[Ref]:
+        """
+        Publish a page; what of it is in no lane now, for want of room or of Redis. wanted_ms: when
+        it was to be published, where that is not its moment.
+        """
         if self._event_center.reach.is_away:
             return refs
         leader = self._leader
@@ -180,9 +196,29 @@ class Publisher:
         self._windows.published(published.before, is_again=is_again)
         reached("due.published")
         left = [*published.full, *published.failed]
-        done = len(refs) - len(left)
-        self.published += done
-        if done:
-            late_ms = self._clock.now_ms() - min(ref.moment_ms for ref in refs)
-            metrics.published(leader.shard, late_ms / 1000, done)
+        self.published += len(refs) - len(left)
+        unsent = {ref.task_id for ref in left}
+        now_ms = self._clock.now_ms()
+        metrics.published(
+            leader.shard,
+            (
+                (now_ms - wanted_ms.get(ref.task_id, ref.moment_ms)) / 1000
+                for ref in refs
+                if ref.task_id not in unsent
+            ),
+        )
         return left
+
+
+def _wanted_ms(row: Requeued, moment_ms: int) -> int:
+    """
+    When a requeue row's task was to be published: what its lane, its endpoint or a pause held back
+    until then is no lateness of ours. What the sweep had to find is, from its moment on.
+    """
+    match row.reason:
+        case "sweep":
+            return moment_ms
+        case "near":
+            return row.due_at_ms - NEAR_NET_MS
+        case _:
+            return row.due_at_ms

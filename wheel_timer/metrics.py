@@ -21,7 +21,7 @@ import platform
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -72,7 +72,7 @@ _histogram: Final = partial(Histogram, namespace=_PREFIX, registry=_REGISTRY)
 
 _PUBLISH_LATENESS: Final = _histogram(
     "publish_lateness_seconds",
-    "How long after its moment a task was published, 0 where ahead of it: the lateness we cause.",
+    "How long after it was to be a task was published, 0 where ahead of it: the lateness we cause.",
     ["shard"],
     buckets=_LATENESS_S,
 )
@@ -226,10 +226,10 @@ def set_up(biz_types_max: int) -> None:
     _BUILD_INFO.labels(__version__, platform.python_version()).set(1)
 
 
-def published(shard: int, lateness_s: float, tasks: int = 1) -> None:
-    """`tasks` were published so long after their moment; a negative lateness is ahead of it."""
+def published(shard: int, latenesses_s: Iterable[float]) -> None:
+    """Tasks were published so long after they were to be; a negative lateness is ahead of that."""
     histogram = _PUBLISH_LATENESS.labels(str(shard))
-    for _ in range(tasks):
+    for lateness_s in latenesses_s:
         histogram.observe(max(0.0, lateness_s))
 
 

@@ -14,6 +14,7 @@ from tests.fix_clock import DatabaseClock
 from tests.fix_hands import VISIBILITY_S, Hands, ref_to, task_at
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
+from wheel_timer import metrics
 from wheel_timer.database import Database
 from wheel_timer.store.claim import LEASE_MARGIN_MS, claim
 from wheel_timer.store.requeue import Again, rearm, rescue
@@ -283,3 +284,35 @@ async def test_many_rows_of_one_moment_are_all_published_once(
     ids = await lanes.ids()
     assert len(ids) == 2 * rows
     assert set(ids) == {task.task_id for task in near + plain}
+
+
+@pytest.mark.parametrize(
+    ("reason", "late_ms"), [("sweep", 100_000), ("near", 2_700), ("overflow", 700), ("retry", 700)]
+)
+async def test_what_was_held_back_on_purpose_is_no_lateness_of_ours(
+    hands: Hands,
+    db: Database,
+    clock: DatabaseClock,
+    sessions: Sessions,
+    monkeypatch: pytest.MonkeyPatch,
+    reason: str,
+    late_ms: int,
+) -> None:
+    reported: list[float] = []
+    monkeypatch.setattr(metrics, "published", lambda _, latenesses: reported.extend(latenesses))
+    now_ms = clock.freeze()
+    await submit(db, 0, [task_at(now_ms + 5_000)])
+    session = await sessions.open()
+    clock.advance(94_300)
+    await hands.clock.measure()
+    await hands.due.tick()
+    await session.execute(
+        "INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)"
+        " SELECT task_id, shard, start_time, wheel_now_ms() + 10_000, biz_type, %s FROM timer_task",
+        (reason,),
+    )
+    reported.clear()
+    clock.advance(10_700)
+    await hands.clock.measure()
+    await hands.due.tick()
+    assert [round(one * 1000) for one in reported] == [late_ms]

@@ -20,7 +20,7 @@ def _families() -> dict[str, Metric]:
 def touched() -> None:
     """Every function was called once, so every metric has a sample."""
     metrics.set_up(biz_types_max=100)
-    metrics.published(0, 0.1)
+    metrics.published(0, [0.1])
     metrics.callback_started("orders", 0.001)
     metrics.callback_ended("orders", "finished", 0.05)
     metrics.repeat("lost")
@@ -70,7 +70,7 @@ def test_beyond_the_limit_a_biz_type_is_other(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_task_published_ahead_of_its_moment_is_not_late() -> None:
-    metrics.published(7, -0.5, tasks=2)
+    metrics.published(7, [-0.5, -0.1])
     samples = _families()["wheel_timer_publish_lateness_seconds"].samples
     ahead = {
         sample.name.rpartition("_")[2]: sample.value
