@@ -1,0 +1,153 @@
+"""What is written about the wheel has its time, too: changes, versions, operations, secrets."""
+
+from __future__ import annotations
+
+from typing import Final
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from tests.fix_clock import DatabaseClock
+from tests.fix_hands import RETENTION_S, Hands, task_at
+from tests.fix_reaping import DAY_MS
+from tests.fix_sessions import Sessions
+from tests.fix_tasks import submit_all
+from wheel_timer.database import Database
+from wheel_timer.store import reap as store
+
+KEPT_MS: Final = round(RETENTION_S * 1000)
+
+
+async def reaped_today(hands: Hands, clock: DatabaseClock) -> int:
+    clock.advance(DAY_MS)
+    return await hands.reap_all()
+
+
+async def test_changes_of_tasks_go_after_a_month_and_others_after_the_retention(
+    hands: Hands, clock: DatabaseClock, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "BATCH_ROWS_MAX", 3)
+    now_ms = clock.freeze() + DAY_MS
+    session = await sessions.open()
+    for action in ("task.cancel", "biz.put"):
+        for age_ms in (29 * DAY_MS, 31 * DAY_MS, KEPT_MS - DAY_MS, KEPT_MS + 1):
+            for _ in range(2):
+                await session.execute(
+                    "INSERT INTO timer_change (time, actor, action, object)"
+                    " VALUES (%s, 'a', %s, 'o')",
+                    [now_ms - age_ms, action],
+                )
+    assert await reaped_today(hands, clock) == 8
+    rows = await session.execute(
+        "SELECT action, (%s - time) / 86400000, count(*) FROM timer_change"
+        " GROUP BY 1, 2 ORDER BY 1, 2",
+        [now_ms],
+    )
+    assert await rows.fetchall() == [
+        ("biz.put", 29, 2), ("biz.put", 31, 2), ("biz.put", 399, 2), ("task.cancel", 29, 2),
+    ]  # fmt: skip
+    # Once a day is enough.
+    await session.execute("UPDATE timer_change SET time = 0")
+    assert await hands.reap_all() == 0
+    assert await reaped_today(hands, clock) == 8
+
+
+async def test_of_each_biz_type_the_last_version_stays(
+    hands: Hands, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    session = await sessions.open()
+    await session.execute(
+        "INSERT INTO timer_biz_history (version, time, biz_type, actor, action, shown)"
+        " SELECT v, 0, CASE WHEN v <= 3 THEN 'old' ELSE 'new' END, 'a', 'biz.put', '{}'"
+        " FROM generate_series(1, 5) AS v"
+    )
+    await session.execute("UPDATE timer_biz_history SET time = wheel_now_ms() WHERE version = 4")
+    assert await hands.reap_all() == 2
+    rows = await session.execute("SELECT version FROM timer_biz_history ORDER BY 1")
+    assert await rows.fetchall() == [(3,), (4,), (5,)]
+
+
+async def test_operations_and_keys_that_have_ended_go_others_stay(
+    hands: Hands, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    old_ms, now_ms = clock.freeze() - KEPT_MS - 1, clock.now_ms()
+    session = await sessions.open()
+    for state, finish_ms in (("running", None), ("done", old_ms), ("failed", now_ms)):
+        await session.execute(
+            "INSERT INTO timer_operation (operation_id, create_time, finish_time, action, state,"
+            " actor, filter) VALUES (%s, %s, %s, 'cancel', %s, 'a', '{}')",
+            [uuid4(), old_ms, finish_ms, state],
+        )
+    keys = {
+        "revoked": (None, old_ms), "revoked-now": (None, now_ms), "expired": (old_ms, None),
+        "expires": (now_ms + 1, None), "open": (None, None),
+    }  # fmt: skip
+    for version, (key_id, (expire_ms, revoke_ms)) in enumerate(keys.items()):
+        await session.execute(
+            "INSERT INTO timer_key_api (key_id, version, name, scopes, biz_types, secret,"
+            " create_time, expire_at, revoke_time) VALUES (%s, %s, 'n', '{}', '{}', '', 0, %s, %s)",
+            [key_id, version, expire_ms, revoke_ms],
+        )
+    assert await hands.reap_all() == 3
+    rows = await session.execute("SELECT state FROM timer_operation ORDER BY 1")
+    assert await rows.fetchall() == [("failed",), ("running",)]
+    rows = await session.execute("SELECT key_id FROM timer_key_api ORDER BY 1")
+    assert await rows.fetchall() == [("expires",), ("open",), ("revoked-now",)]
+
+
+async def test_secrets_that_were_rotated_away_are_forgotten_when_they_have_ended(
+    hands: Hands, clock: DatabaseClock, sessions: Sessions
+) -> None:
+    """The version stays: what they open is nothing by now, and nobody has to read it again."""
+    now_ms = clock.freeze()
+    kept = [
+        {"kind": "signing", "value": "new"},
+        {"kind": "signing", "value": "leaving", "until_ms": now_ms + 1},
+        {"kind": "header", "name": "authorization", "value": "h"},
+    ]
+    ended = {"kind": "signing", "value": "old", "until_ms": now_ms}
+    session = await sessions.open()
+    for version, secrets in enumerate(([*kept, ended], kept)):
+        await session.execute(
+            "INSERT INTO timer_biz (biz_type, version, config, secrets, create_time, update_time)"
+            " VALUES (%s, %s, '{}', %s, 0, 0)",
+            [f"biz-{version}", version, msgspec.json.encode(secrets).decode()],
+        )
+    for version, until_ms in enumerate((now_ms, now_ms + 1)):
+        await session.execute(
+            "INSERT INTO timer_key_api (key_id, version, name, scopes, biz_types, secret, previous,"
+            " previous_until, create_time) VALUES (%s, %s, 'n', '{}', '{}', 'new', 'old', %s, 0)",
+            [f"key-{version}", version, until_ms],
+        )
+    assert await hands.reap_all() == 2
+    rows = await session.execute("SELECT version, secrets FROM timer_biz ORDER BY 1")
+    assert await rows.fetchall() == [(0, kept), (1, kept)]
+    rows = await session.execute(
+        "SELECT previous, previous_until FROM timer_key_api ORDER BY key_id"
+    )
+    assert await rows.fetchall() == [(None, None), (b"old", now_ms + 1)]
+
+
+async def test_attempts_go_whose_task_is_gone(
+    hands: Hands,
+    db: Database,
+    clock: DatabaseClock,
+    sessions: Sessions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Page after page, also where a task's attempts lie on two of them."""
+    monkeypatch.setattr(store, "BATCH_ROWS_MAX", 2)
+    tasks = [task_at(clock.now_ms() + DAY_MS) for _ in range(6)]
+    await submit_all(db, tasks[::2])
+    session = await sessions.open()
+    for task in tasks:
+        for attempt in (1, 2, 3):
+            await session.execute(
+                "INSERT INTO timer_attempt (task_id, attempt, life, outcome)"
+                " VALUES (%s, %s, 1, 'superseded')",
+                [task.task_id, attempt],
+            )
+    assert await hands.reap_all() == 9
+    rows = await session.execute("SELECT task_id, count(*) FROM timer_attempt GROUP BY 1")
+    assert dict(await rows.fetchall()) == {task.task_id: 3 for task in tasks[::2]}
