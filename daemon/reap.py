@@ -52,6 +52,8 @@ LOOK_BLOCKS: Final = 2048
 REAP_BLOCKS: Final = 32
 # 1 MB of index for no rows: they were deleted one by one, and the index does not shrink by itself.
 INDEX_PAGES_MAX: Final = 128
+# Rows that live take no page each; what is more is left from others.
+SPARE_PAGES: Final = 128
 # So often a partition that somebody is at is asked for, before its rows are deleted one by one.
 BUSY_MAX: Final = 5
 
@@ -126,11 +128,14 @@ class ReapHand:
     async def _partition(self, partition: Partition, seen: _Seen) -> AsyncIterator[int]:
         """Look through one partition, and delete or empty it where that is due."""
         began_s = time.monotonic()
-        look, dirty = Look(), []
+        look = Look()
+        expired, entwined = [], []
         for block in range(0, partition.pages, LOOK_BLOCKS):
             part = await store.look(self._db, partition.slot_lo, block, block + LOOK_BLOCKS)
             if part.expired:
-                dirty.append(block)
+                expired.append(block)
+            if part.entwined:
+                entwined.append(block)
             look = look.and_(part)
             yield 0
         reached("reap.looked")
@@ -140,33 +145,33 @@ class ReapHand:
         seen.free_ms = now_ms + max(LOOK_EACH_MS, rest_ms)
         seen.next_ms = min(_next_ms(look), now_ms + LOOK_ANYHOW_MS)
         if self._can_empty(partition, seen):
-            async for rows in self._delete(partition, dirty, is_whole=False):
+            async for rows in self._delete(partition, entwined, is_whole=False):
                 yield rows
             verdict, tasks = await self._truncate(partition, seen)
             yield tasks
             if verdict == "done" or (verdict == "busy" and seen.busy < BUSY_MAX):
                 return
         if look.overdue_ms is not None and look.overdue_ms <= now_ms:
-            async for rows in self._delete(partition, dirty, is_whole=True):
+            async for rows in self._delete(partition, expired, is_whole=True):
                 yield rows
             # What is left is what had not expired yet; when the first of it does is not known.
             seen.look = look._replace(expired=0, earliest_ms=None, overdue_ms=None)
             seen.next_ms = 0.0
-            seen.busy = 0
+            seen.busy = seen.slow_pages = 0
 
     def _can_empty(self, partition: Partition, seen: _Seen) -> bool:
-        """Whether to empty it: what goes is more than what stays, and what stays is little."""
+        """Whether to empty it: what stays is little, and less than what goes, rows or space."""
         staying = seen.look.lasting + seen.look.open
         return (
-            staying <= min(CARRY_ROWS_MAX, seen.look.expired)
+            staying <= min(CARRY_ROWS_MAX, max(seen.look.expired, partition.pages - SPARE_PAGES))
             and not partition.is_under_hands
             and (not seen.slow_pages or partition.pages < seen.slow_pages)
         )
 
     async def _delete(
-        self, partition: Partition, dirty: list[int], *, is_whole: bool
+        self, partition: Partition, blocks: list[int], *, is_whole: bool
     ) -> AsyncIterator[int]:
-        for first in dirty:
+        for first in blocks:
             for block in range(first, min(first + LOOK_BLOCKS, partition.pages), REAP_BLOCKS):
                 for shard in range(self._shards):
                     is_more = True

@@ -1027,9 +1027,8 @@ CREATE FUNCTION public.wheel_is_alone_v1(p_task_id uuid, p_start_time bigint, p_
     SELECT p_biz_id IS NULL
         AND (p_attempts = 0 OR p_attempts = 1 AND p_status = 1)
         AND p_status <> 2
-        AND p_start_time = CAST(
-            CAST('x' || encode(substr(uuid_send(p_task_id), 1, 6), 'hex') AS bit(48)) AS bigint
-        )
+        -- At home: its id begins with the place. By bytes: a fifth of what wheel_home_v1 takes.
+        AND substr(uuid_send(p_task_id), 1, 6) = substr(int8send(p_start_time), 3, 6)
 $$;
 
 CREATE FUNCTION public.wheel_judge_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_verbs text[], p_revisions integer[], p_to_times bigint[], p_dues bigint[], p_sets integer[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_actors text[], p_retention_ms bigint, p_now bigint) RETURNS public.wheel_change[]
@@ -2026,7 +2025,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_reap_look_v1(p_slot_lo integer, p_block_lo bigint, p_block_hi bigint, OUT expired bigint, OUT lasting bigint, OUT open bigint, OUT earliest bigint, OUT latest bigint, OUT overdue bigint) RETURNS record
+CREATE FUNCTION public.wheel_reap_look_v1(p_slot_lo integer, p_block_lo bigint, p_block_hi bigint, OUT expired bigint, OUT entwined bigint, OUT lasting bigint, OUT open bigint, OUT earliest bigint, OUT latest bigint, OUT overdue bigint) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET enable_seqscan TO 'off'
@@ -2037,6 +2036,9 @@ CREATE FUNCTION public.wheel_reap_look_v1(p_slot_lo integer, p_block_lo bigint, 
 BEGIN
     EXECUTE format(
         'SELECT count(*) FILTER (WHERE t.expire_at <= $3),
+            count(*) FILTER (WHERE t.expire_at <= $3 AND NOT wheel_is_alone_v1(
+                t.task_id, t.start_time, t.status, t.attempts, t.biz_id
+            )),
             count(*) FILTER (WHERE t.expire_at > $3),
             count(*) FILTER (WHERE t.expire_at IS NULL),
             min(t.expire_at),
@@ -2046,7 +2048,7 @@ BEGIN
         WHERE t.ctid >= $1 AND t.ctid < $2',
         wheel_partition_v1(p_slot_lo)
     )
-    INTO expired, lasting, open, earliest, latest, overdue
+    INTO expired, entwined, lasting, open, earliest, latest, overdue
     USING CAST('(' || p_block_lo || ',0)' AS tid), CAST('(' || p_block_hi || ',0)' AS tid),
         wheel_now_ms();
 END
@@ -2086,20 +2088,22 @@ DECLARE
     v_until     timestamptz;
     v_blocks    bigint;
     v_first     bigint := 0;
-    v_alive     integer;
-    v_bytes     bigint;
     v_bytes_all bigint := 0;
     v_rows      timer_task[];
     v_carried   timer_task[] := '{}';
-    v_found     bigint[];
+    v_biz_types text[] := '{}';
+    v_quarters  bigint[] := '{}';
+    v_days      bigint[] := '{}';
+    v_statuses  smallint[] := '{}';
+    v_counts    bigint[] := '{}';
+    v_group     record;
 BEGIN
+    carried := 0;
     finished := 0;
     failed := 0;
     cancelled := 0;
     EXECUTE format('LOCK TABLE %I IN ACCESS EXCLUSIVE MODE', v_partition);
-    -- What is found is read once more, to be counted.
-    v_until := clock_timestamp() + p_hold_ms / 2 * interval '1 millisecond';
-    carried := 0;
+    v_until := clock_timestamp() + p_hold_ms * interval '1 millisecond';
     IF wheel_under_hands_v1(p_slot_lo) THEN
         verdict := 'hands';
         RETURN;
@@ -2107,35 +2111,51 @@ BEGIN
     v_blocks := pg_relation_size(to_regclass(v_partition))
         / CAST(current_setting('block_size') AS bigint);
 
-    -- First what stays: where it is too much, nothing was written.
     WHILE v_first < v_blocks LOOP
         IF clock_timestamp() > v_until THEN
             verdict := 'slow';
             RETURN;
         END IF;
+        -- In one pass: how much stays, and what the ledger is told of what goes.
         EXECUTE format(
-            'SELECT count(*), coalesce(sum(a.bytes), 0)
+            'SELECT coalesce(sum(g.tasks) FILTER (WHERE g.is_alive), 0) AS alive,
+                coalesce(sum(g.bytes), 0) AS bytes,
+                coalesce(array_agg(g.biz_type) FILTER (WHERE NOT g.is_alive), ''{}'') AS biz_types,
+                coalesce(array_agg(g.quarter) FILTER (WHERE NOT g.is_alive), ''{}'') AS quarters,
+                coalesce(array_agg(g.day) FILTER (WHERE NOT g.is_alive), ''{}'') AS days,
+                coalesce(array_agg(g.status) FILTER (WHERE NOT g.is_alive), ''{}'') AS statuses,
+                coalesce(array_agg(g.tasks) FILTER (WHERE NOT g.is_alive), ''{}'') AS counts
             FROM (
-                SELECT coalesce(octet_length(t.biz_data), 0) AS bytes
-                FROM %I AS t
-                WHERE t.ctid >= $1 AND t.ctid < $2
-                    AND (t.expire_at IS NULL OR t.expire_at > $3 OR NOT wheel_is_alone_v1(
-                        t.task_id, t.start_time, t.status, t.attempts, t.biz_id
-                    ))
-                LIMIT $4 + 1
-            ) AS a',
+                SELECT a.is_alive, a.biz_type, a.start_time / 900000 * 900000 AS quarter,
+                    a.create_time / 86400000 * 86400000 AS day, a.status, count(*) AS tasks,
+                    sum(octet_length(a.biz_data)) FILTER (WHERE a.is_alive) AS bytes
+                FROM (
+                    SELECT t.biz_type, t.start_time, t.create_time, t.status, t.biz_data,
+                        t.expire_at IS NULL OR t.expire_at > $3 OR NOT wheel_is_alone_v1(
+                            t.task_id, t.start_time, t.status, t.attempts, t.biz_id
+                        ) AS is_alive
+                    FROM %I AS t
+                    WHERE t.ctid >= $1 AND t.ctid < $2
+                ) AS a
+                GROUP BY 1, 2, 3, 4, 5
+            ) AS g',
             v_partition
         )
-        INTO v_alive, v_bytes
+        INTO v_group
         USING CAST('(' || v_first || ',0)' AS tid),
-            CAST('(' || v_first + c_blocks || ',0)' AS tid), v_now, p_carry_max;
-        carried := carried + v_alive;
-        v_bytes_all := v_bytes_all + v_bytes;
+            CAST('(' || v_first + c_blocks || ',0)' AS tid), v_now;
+        carried := carried + v_group.alive;
+        v_bytes_all := v_bytes_all + v_group.bytes;
         IF carried > p_carry_max OR v_bytes_all > p_carry_bytes_max THEN
             verdict := 'alive';
             RETURN;
         END IF;
-        IF v_alive > 0 THEN
+        v_biz_types := v_biz_types || v_group.biz_types;
+        v_quarters := v_quarters || v_group.quarters;
+        v_days := v_days || v_group.days;
+        v_statuses := v_statuses || v_group.statuses;
+        v_counts := v_counts || v_group.counts;
+        IF v_group.alive > 0 THEN
             EXECUTE format(
                 'SELECT array_agg(CAST(t AS timer_task))
                 FROM %I AS t
@@ -2153,33 +2173,20 @@ BEGIN
         v_first := v_first + c_blocks;
     END LOOP;
 
-    EXECUTE format(
-        'WITH gone AS MATERIALIZED (
-            SELECT t.biz_type, t.start_time / 900000 * 900000 AS quarter,
-                t.create_time / 86400000 * 86400000 AS day, t.status,
-                CAST(count(*) AS integer) AS tasks
-            FROM %I AS t
-            WHERE t.ctid >= $1 AND t.ctid < $2
-                AND t.expire_at <= $3
-                AND wheel_is_alone_v1(t.task_id, t.start_time, t.status, t.attempts, t.biz_id)
-            GROUP BY 1, 2, 3, 4
-        ), told AS (
-            INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
-            SELECT g.biz_type, g.quarter, g.day, 256 << g.status, g.tasks FROM gone AS g
-        )
-        SELECT ARRAY[
-            coalesce(sum(g.tasks) FILTER (WHERE g.status = 1), 0),
-            coalesce(sum(g.tasks) FILTER (WHERE g.status = 2), 0),
-            coalesce(sum(g.tasks) FILTER (WHERE g.status = 3), 0)
-        ]
-        FROM gone AS g',
-        v_partition
+    WITH gone AS (
+        SELECT g.biz_type, g.quarter, g.day, g.status, CAST(sum(g.tasks) AS integer) AS tasks
+        FROM unnest(v_biz_types, v_quarters, v_days, v_statuses, v_counts)
+            AS g(biz_type, quarter, day, status, tasks)
+        GROUP BY 1, 2, 3, 4
+    ), told AS (
+        INSERT INTO timer_ledger_delta (biz_type, quarter, day, edges, tasks)
+        SELECT g.biz_type, g.quarter, g.day, 256 << g.status, g.tasks FROM gone AS g
     )
-    INTO v_found
-    USING CAST('(0,0)' AS tid), CAST('(' || v_blocks || ',0)' AS tid), v_now;
-    finished := v_found[1];
-    failed := v_found[2];
-    cancelled := v_found[3];
+    SELECT coalesce(sum(g.tasks) FILTER (WHERE g.status = 1), 0),
+        coalesce(sum(g.tasks) FILTER (WHERE g.status = 2), 0),
+        coalesce(sum(g.tasks) FILTER (WHERE g.status = 3), 0)
+    INTO finished, failed, cancelled
+    FROM gone AS g;
 
     EXECUTE format('TRUNCATE ONLY %I', v_partition);
     INSERT INTO timer_task SELECT u.* FROM unnest(v_carried) AS u;

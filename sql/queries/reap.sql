@@ -11,10 +11,10 @@ FROM wheel_reap_partitions_v1() AS p
 -- name: reap_look
 -- What lies in some blocks of a partition.
 -- In:    slot_lo, block_lo, block_hi: [lo, hi)
--- Out:   expired, lasting, open bigint (rows); earliest, latest, overdue bigint (ms) or null
+-- Out:   expired, entwined, lasting, open bigint (rows); earliest, latest, overdue bigint (ms) or null
 -- Cost:  reads those blocks
 -- Locks: none
-SELECT l.expired, l.lasting, l.open, l.earliest, l.latest, l.overdue
+SELECT l.expired, l.entwined, l.lasting, l.open, l.earliest, l.latest, l.overdue
 FROM wheel_reap_look_v1(
     CAST(:slot_lo AS integer), CAST(:block_lo AS bigint), CAST(:block_hi AS bigint)
 ) AS l
@@ -40,7 +40,7 @@ FROM wheel_reap_v1(
 -- Out:   verdict text (done, hands, alive, slow), carried int, then finished, failed, cancelled
 --        bigint: reaped; lock_not_available where somebody is at the partition
 -- Edge:  finished | failed | cancelled -> gone
--- Cost:  reads the partition twice, under the lock
+-- Cost:  reads the partition under the lock, a second for some million rows
 -- Locks: the partition, alone
 SELECT t.verdict, t.carried, t.finished, t.failed, t.cancelled
 FROM wheel_reap_truncate_v1(

@@ -25,6 +25,7 @@ from tests.bench import (
     outage,
     precision,
     prompt,
+    reap,
     snapshot,
     submits,
 )
@@ -42,6 +43,7 @@ FIGURES: Final = (
     Figure("change", "single cancels and reschedules over 64 connections", changes.measure_singles),
     Figure("race", "20,000 cancels within 5 ms of their moments or claims", changes.measure_races),
     Figure("operation", "100,000 timers cancelled by one operation", operation.measure),
+    Figure("reap", "500,000 expired timers of one partition go", reap.measure),
     Figure("idle", "nothing due", idle.measure),
     Figure("rate", "1,000 due at once at 50/s", limits.measure_rate),
     Figure("limits", "drain with all limits on, and without", limits.measure_drain),

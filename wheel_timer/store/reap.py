@@ -11,8 +11,9 @@ from wheel_timer.errors import FenceBusy
 BATCH_ROWS_MAX: Final = 1000
 CARRY_ROWS_MAX: Final = 1000
 CARRY_BYTES_MAX: Final = 16 * 1024 * 1024
-# A submit for the partition that is emptied waits for so long: some million rows are looked at.
-HOLD_MS: Final = 1000
+# A submit for the partition that is emptied waits for so long at the most: in it two or three
+# million rows are looked at.
+HOLD_MS: Final = 2000
 
 K = TypeVar("K")
 Verdict = Literal["done", "hands", "alive", "slow", "busy"]
@@ -33,12 +34,14 @@ class Partition(NamedTuple):
 
 class Look(NamedTuple):
     """
-    What lies in a part of a partition, in rows: settled and expired, settled and not, and what is
-    pending or forwards. Then moments (ms) of the settled ones, None where there is none: when the
-    first expires, when the last, and when the first has waited a tenth of its retention beyond.
+    What lies in a part of a partition, in rows: settled and expired; of them those to which more
+    belongs than a row; settled and not expired; pending, or forwarding. Then moments (ms) of the
+    settled ones, None where there is none: when the first expires, when the last, and when the
+    first has waited a tenth of its retention beyond.
     """
 
     expired: int = 0
+    entwined: int = 0
     lasting: int = 0
     open: int = 0
     earliest_ms: int | None = None
@@ -49,6 +52,7 @@ class Look(NamedTuple):
         """Both parts together."""
         return Look(
             self.expired + other.expired,
+            self.entwined + other.entwined,
             self.lasting + other.lasting,
             self.open + other.open,
             min(_known(self.earliest_ms, other.earliest_ms), default=None),
