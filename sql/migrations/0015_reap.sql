@@ -281,8 +281,8 @@ $$;
 -- been here before); one exception counts as living.
 --
 -- The lock keeps everybody out, so what is found under it stays true until the TRUNCATE: it is
--- waited for 50 ms, and not held for much longer than p_hold_ms. Nobody reads what an older snapshot shows:
--- after a TRUNCATE that is nothing at all (wheel_find_v1, wheel_requeue_due_v1).
+-- waited for 50 ms, and not held for much longer than p_hold_ms. Nobody reads what an older
+-- snapshot shows: after a TRUNCATE that is nothing at all (wheel_find_v1, wheel_requeue_due_v1).
 --
 -- Out: verdict  done; hands: they are there; alive: too much would have to be carried; slow:
 --               p_hold_ms was not enough. In all cases but the first nothing was done.
