@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, unquote
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route, compile_path
 from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
@@ -32,6 +32,7 @@ from broker.api import (
     brake,
     change,
     clock,
+    export,
     history,
     jump,
     keys,
@@ -55,7 +56,7 @@ from broker.api.peer import Peers
 from broker.api.problems import Problem, Refused, invalid, problem_of, response_of
 from broker.api.refusals import Refusals
 from wheel_timer import metrics
-from wheel_timer.errors import NotFound, Unauthorized
+from wheel_timer.errors import NotFound, Unauthorized, WheelTimerError
 from wheel_timer.ops import Sees, ops_routes
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,7 @@ log = logging.getLogger(__name__)
 OPERATIONS: Final[tuple[Operation, ...]] = (
     *tasks.OPERATIONS,
     *lists.OPERATIONS,
+    *export.OPERATIONS,
     *operating.OPERATIONS,
     *batch.OPERATIONS,
     *change.OPERATIONS,
@@ -214,7 +216,10 @@ class Api:
                 ],
             }
         )
-        await send({"type": "http.response.body", "body": response.body})
+        if isinstance(response, StreamingResponse):
+            await _send_stream(response, scope, send, {"request_id": request_id})
+        else:
+            await send({"type": "http.response.body", "body": response.body})
         metrics.http_request(label, response.status_code, perf_counter() - began)
 
     def _request_id(self, headers: list[tuple[bytes, bytes]]) -> str:
@@ -240,6 +245,23 @@ class Api:
             detail = f"this path knows {allowed}"
             raise Refused(Problem("invalid-request", detail, 405, headers={"Allow": allowed}))
         return target
+
+
+async def _send_stream(
+    response: StreamingResponse, scope: Scope, send: Send, mark: dict[str, str]
+) -> None:
+    """
+    The body part by part. A fault in the middle cannot be told any more: the answer is left without
+    its end, and the server breaks the connection off.
+    """
+    if scope["method"] != "HEAD":
+        try:
+            async for part in response.body_iterator:
+                await send({"type": "http.response.body", "body": part, "more_body": True})
+        except WheelTimerError as error:
+            log.warning("an answer breaks off: %s", error, extra=mark)
+            return
+    await send({"type": "http.response.body", "body": b""})
 
 
 def _check_actor(actor: Actor, target: Target, scope: Scope) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, get_args
 from uuid import UUID
 
@@ -24,7 +24,7 @@ from broker.api.view import TaskItem, is_due, task_item
 from broker.api.waiting import held_lanes
 from wheel_timer.store.filter import TIME_MS_MAX, TIME_MS_MIN, Filter, StatusWord
 from wheel_timer.store.selection import Key, select_page
-from wheel_timer.store.task import last_attempts
+from wheel_timer.store.task import TaskRow, last_attempts
 
 DAY_MS: Final = 86_400_000
 _NUMBER: Final = re.compile(r"-?\d+(\.\d+)?([eE][+-]?\d+)?", re.ASCII)
@@ -50,7 +50,7 @@ class Place(Struct, forbid_unknown_fields=True):
 
 async def list_tasks(context: Context, request: Request) -> Response:
     """One page."""
-    query = _query(request)
+    query = query_of(request)
     limit = limit_of(query.get("limit"))
     filter_ = replace(read_filter(query), visible=actor_of(request).biz_types)
     if filter_.biz_type is not None:
@@ -66,18 +66,22 @@ async def list_tasks(context: Context, request: Request) -> Response:
     page = await select_page(
         context.db, filter_, key, limit, now_ms=now_ms, shards=context.settings.shards
     )
-    waiting = [row.task_id for row in page.rows if row.next_at is not None]
-    last = await last_attempts(context.db, waiting) if waiting else {}
-    due = {row.biz_type for row in page.rows if is_due(row, now_ms)}
-    held = await held_lanes(context, due, now_ms) if due else {}
-    items = [
-        task_item(row, last.get(row.task_id), now_ms, held.get(row.biz_type)) for row in page.rows
-    ]
+    items = await items_of(context, page.rows)
     next_cursor = None
     if page.key is not None:
         ended = Place(filter_.start_from, filter_.start_to, page.key)
         next_cursor = encode_cursor(query, ended)
     return json_answer(TasksOut(items, next_cursor))
+
+
+async def items_of(context: Context, rows: Sequence[TaskRow]) -> list[TaskItem]:
+    """Tasks as a list shows them, each with what it waits for now."""
+    now_ms = context.clock.now_ms()
+    waiting = [row.task_id for row in rows if row.next_at is not None]
+    last = await last_attempts(context.db, waiting) if waiting else {}
+    due = {row.biz_type for row in rows if is_due(row, now_ms)}
+    held = await held_lanes(context, due, now_ms) if due else {}
+    return [task_item(row, last.get(row.task_id), now_ms, held.get(row.biz_type)) for row in rows]
 
 
 def _check_place(place: Place) -> None:
@@ -89,7 +93,7 @@ def _check_place(place: Place) -> None:
         raise invalid("cursor: not one that a list has given")
 
 
-def _query(request: Request) -> dict[str, str]:
+def query_of(request: Request) -> dict[str, str]:
     """The query's names and values. Raises Refused where a name is given twice."""
     pairs = request.query_params.multi_items()
     query = dict(pairs)

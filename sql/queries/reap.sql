@@ -11,7 +11,7 @@ FROM wheel_reap_partitions_v1() AS p
 -- name: reap_look
 -- What lies in some blocks of a partition.
 -- In:    slot_lo, block_lo, block_hi: [lo, hi)
--- Out:   expired, entwined, lasting, open bigint (rows); earliest, latest, overdue bigint (ms) or null
+-- Out:   expired, entwined, lasting, open bigint (rows); earliest, latest, overdue bigint (ms)
 -- Cost:  reads those blocks
 -- Locks: none
 SELECT l.expired, l.entwined, l.lasting, l.open, l.earliest, l.latest, l.overdue

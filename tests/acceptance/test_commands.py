@@ -70,6 +70,20 @@ def test_list_goes_on_over_pages(up: Up) -> None:
     assert (refused.returncode, "needs biz_type" in refused.stderr) == (3, True)
 
 
+def test_export_writes_a_line_for_each_task_of_a_day(up: Up) -> None:
+    at = "2031-05-06T23:59:59.999Z"
+    submitted = wheel_timer(
+        *("submit", "--url", up.url, "--at", at, "--callback", "http://127.0.0.1:1/"),
+    )
+    done = wheel_timer("export", "--url", up.url, "--day", "2031-05-06")
+    assert (done.returncode, done.stderr.strip()) == (0, "1 task")
+    (line,) = done.stdout.splitlines()
+    assert json.loads(line)["task_id"] == submitted.stdout.strip()
+    other = wheel_timer("export", "--url", up.url, "--day", "2031-05-07", "--json")
+    assert (other.returncode, other.stdout, other.stderr) == (0, "", "")
+    assert wheel_timer("export", "--url", up.url, "--day", "May").returncode == 2
+
+
 def test_an_operation_is_begun_watched_and_told(up: Up) -> None:
     for n in range(3):
         wheel_timer(

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -16,7 +18,7 @@ from wheel_timer.cli import main
 NOWHERE = "http://127.0.0.1:1"
 COMMANDS = (
     *("up", "demo", "listen", "submit", "get", "explain", "list", "audit", "config", "completion"),
-    *("migrate", "broker", "daemon"),
+    *("export", "migrate", "broker", "daemon"),
 )
 
 
@@ -79,6 +81,26 @@ def test_what_is_wrong_is_told_in_a_line_and_an_exit_code(
     assert told in done.stderr
     assert len(done.stderr.splitlines()) <= 2
     assert "Traceback" not in done.stderr
+
+
+def test_an_export_that_breaks_off_is_told_and_4(run: Run) -> None:
+    """Its lines so far are written; who pipes them away learns by the exit code."""
+    answer = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n3\r\n{}\n\r\n"
+
+    def serve(listener: socket.socket) -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(65536)
+            connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = threading.Thread(target=serve, args=[listener])
+        server.start()
+        url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        done = run("export", "--day", "2026-12-24", "--url", url)
+        server.join()
+    assert (done.returncode, done.stdout) == (4, "{}\n")
+    assert "not whole" in done.stderr
 
 
 def test_config_shows_origins_and_no_secret(

@@ -6,6 +6,7 @@ No retries: a submit whose answer was lost may be in, and only the caller knows 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, Final, Self
 from urllib.parse import urlsplit
@@ -48,6 +49,22 @@ class Server:
         """DELETE the path below the URL."""
         return self._ask("DELETE", path, params=query or None)
 
+    def lines(self, path: str, **query: str) -> Iterator[str]:
+        """GET an answer of any length, line by line; each part is waited for TOTAL_S."""
+        timeout = httpx.Timeout(TOTAL_S, connect=CONNECT_S)
+        try:
+            with self._http.stream("GET", self.url + path, params=query, timeout=timeout) as answer:
+                if not answer.is_success:
+                    answer.read()
+                    _decoded(answer)
+                yield from answer.iter_lines()
+        except httpx.RemoteProtocolError as error:
+            raise Failure(
+                f"{self.url}: the answer broke off, and is not whole ({_cause(error)})", UNREACHABLE
+            ) from None
+        except httpx.HTTPError as error:
+            raise self._unreachable("GET", error) from None
+
     def close(self) -> None:
         """Close the connection."""
         self._http.close()
@@ -82,16 +99,19 @@ class Server:
                 headers=headers,
                 timeout=httpx.Timeout(total_s, connect=CONNECT_S),
             )
-        except httpx.ConnectError as error:
-            raise Failure(
+        except httpx.HTTPError as error:
+            raise self._unreachable(method, error) from None
+        return _decoded(answer)
+
+    def _unreachable(self, method: str, error: httpx.HTTPError) -> Failure:
+        if isinstance(error, httpx.ConnectError):
+            return Failure(
                 f"nothing answers at {self.url} ({_cause(error)})",
                 UNREACHABLE,
                 hint="start one with `wheel-timer up`, or name it by --url",
-            ) from None
-        except httpx.HTTPError as error:
-            sent = " (whether the request took effect is unknown)" if method != "GET" else ""
-            raise Failure(f"{self.url}: {_cause(error)}{sent}", UNREACHABLE) from None
-        return _decoded(answer)
+            )
+        sent = " (whether the request took effect is unknown)" if method != "GET" else ""
+        return Failure(f"{self.url}: {_cause(error)}{sent}", UNREACHABLE)
 
 
 def _decoded(answer: httpx.Response) -> Any:
