@@ -19,6 +19,7 @@ STEPS: Final = (
     ("due.advanced", 2),
     ("sweep.page", 1),
     ("sweep.done", 1),
+    ("ledger.folded", 2),
 )
 # Short, so that the sweep of each term, which waits for it, finds what no broker has called yet.
 FAST: Final[dict[str, Any]] = {"lookahead": 0.5, "visibility": 1}
