@@ -43,7 +43,7 @@ from broker.tokens import Tokens
 from broker.transport import open_transport
 from broker.waits import LaneWaits
 from wheel_timer.biz import BizType
-from wheel_timer.clock import Clock
+from wheel_timer.clock import UNKNOWN_MS, Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
@@ -102,6 +102,7 @@ class Notifier:
             deliver=self._deliver,
             shared=self._take_share,
             alive=alive,
+            lives=lambda: clock.now_ms() != UNKNOWN_MS,
         )
         self._settler = Settler(
             db=db,

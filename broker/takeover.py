@@ -35,7 +35,8 @@ class TakeOver:
     """
     lanes: all lanes there are; lanes_with_slots: those to take over for. deliver: takes what was
     taken over. shared: told, at every beat, which part of the work is this broker's. alive: how
-    many brokers there are as far as Postgres knows.
+    many brokers there are as far as Postgres knows. lives: whether this one knows the time; else it
+    is silent, and so taken for dead.
 
     A broker that comes into more than it had (it is new, or another has gone) waits for
     BEATS_TO_GROW beats without a change, until the others know and have given up their part.
@@ -50,6 +51,7 @@ class TakeOver:
         deliver: Callable[[Sequence[Ref]], None],
         shared: Callable[[Share], None],
         alive: Callable[[], int],
+        lives: Callable[[], bool],
     ) -> None:
         self._event_center = event_center
         self._lanes = lanes
@@ -57,6 +59,7 @@ class TakeOver:
         self._lanes_with_slots = lanes_with_slots
         self._shared = shared
         self._alive = alive
+        self._lives = lives
         self._place = (0, 0)
         self._beats_in_place = 0
         self._beat_s = 0.0
@@ -77,8 +80,9 @@ class TakeOver:
         is_reachable = True
         while not self._stopped.is_set():
             try:
-                await self.beat()
-                is_reachable = True
+                if self._lives():
+                    await self.beat()
+                    is_reachable = True
             except EventCenterUnavailable as error:
                 if is_reachable:
                     logger.warning("no heartbeat to the event center: %s", error)

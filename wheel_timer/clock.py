@@ -39,6 +39,7 @@ PULSE_IDLE_S: Final = 1.75
 PULSE_TEST_S: Final = 0.02
 # Beyond this nobody can say whether it is time, and nothing is claimed.
 UNCERTAINTY_MS_MAX: Final = 50.0
+UNKNOWN_MS: Final = -math.inf
 SAMPLES_KEPT: Final = 10
 # Between two samples a quartz may drift by 100 ppm, and no more is trusted.
 SLOWEST_MS: Final = 1000 * (1 - 100e-6)
@@ -81,7 +82,7 @@ class Clock:
         self._db = db
         self._guard = JumpGuard(jump_max_s * 1000)
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
-        self._lower_ms = -math.inf
+        self._lower_ms = UNKNOWN_MS
         self._upper_ms = math.inf
         self._frozen_ms: float | None = None
         self._test = False
@@ -177,7 +178,7 @@ class Clock:
         return self._upper_ms + at_s * FASTEST_MS
 
     def now_ms(self) -> float:
-        """The database's clock in ms, never ahead of it. Unknown is -inf: no moment has come."""
+        """The database's clock in ms, never ahead of it. UNKNOWN_MS: no moment has come."""
         if self._frozen_ms is not None:
             return self._frozen_ms
         return self._now(monotonic_s())

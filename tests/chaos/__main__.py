@@ -21,14 +21,21 @@ from typing import Final
 
 import uvloop
 
-from tests.chaos import broker, leader, redis
+from tests.chaos import broker, clock, leader, network, postgres, redis
 from tests.chaos.case import Case
 from tests.chaos.run import Result, run, slowness
 from tests.chaos.servers import Template
 from tests.fault.harness import Nursery
 from tests.fix_postgres import MEMORY, MEMORY_BYTES_MIN
 
-CASES: Final = (*leader.CASES, *broker.CASES, *redis.CASES)
+CASES: Final = (
+    *leader.CASES,
+    *broker.CASES,
+    *postgres.CASES,
+    *redis.CASES,
+    *network.CASES,
+    *clock.CASES,
+)
 HEAD: Final = (
     f"{'case':<24} {'tasks':>6} {'lost':>5} {'early':>5} {'twice':>5} {'(max)':>6}"
     f" {'p99 before':>10} {'after ms':>9} {'recovery s':>10} {'last s':>7}  verdict"

@@ -102,12 +102,20 @@ def _contradictions(task: Submitted, row: Row | None, calls: list[Called]) -> li
     found = []
     if len({call.task_id for call in calls} | ({row.task_id} if row else set())) > 1:
         found.append(f"{task.biz_id}: two tasks of one biz_id")
-    if task.cancel == "yes" and any(call.arrival_ns > task.cancel_ns for call in calls):
+    # An attempt that was over before the answer may lie unread at the endpoint for a while.
+    has_failed = row is not None and row.retries + row.lost > 0
+
+    def began_after(call: Called, answer_ns: int) -> bool:
+        began_ns = round((call.signed_s * 1000 - call.offset_ms) * 1e6)
+        return began_ns > answer_ns or (call.arrival_ns > answer_ns and not has_failed)
+
+    if task.cancel == "yes" and any(began_after(call, task.cancel_ns) for call in calls):
         found.append(f"{task.biz_id}: called after its cancel was answered")
     if task.cancel == "yes" and row is not None and row.status != CANCELLED:
         found.append(f"{task.biz_id}: not cancelled, though the answer said so")
     if task.move == "yes" and any(
-        call.arrival_ns > task.move_ns and call.start_time_ms != task.asked_ms[-1] for call in calls
+        began_after(call, task.move_ns) and call.start_time_ms != task.asked_ms[-1]
+        for call in calls
     ):
         found.append(f"{task.biz_id}: called for the time it was moved away from")
     return found

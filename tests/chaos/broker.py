@@ -1,14 +1,24 @@
-"""Faults of the brokers, which take submits in and make the calls."""
+"""Faults of the brokers, which take submits in and make the calls; and of everything at once."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Final
 
 from tests.chaos.case import Case
+from tests.chaos.clock import shift
+from tests.chaos.servers import crash, start
 from tests.chaos.world import World
+from tests.fault.launch import Trouble
 
 CONCURRENCY: Final = 64
+MANY: Final = 500
+SLOW_S: Final = 4.0
+# The callbacks' timeout and a claim's margin, and somebody to look again.
+CLAIM_OVER_S: Final = 7.0
+DOWN_S: Final = 5.0
+HOUR_MS: Final = 3_600_000
 
 
 async def kill(world: World) -> None:
@@ -19,15 +29,76 @@ async def kill(world: World) -> None:
     await world.broker()
 
 
+async def kill_under_many(world: World) -> None:
+    """SIGKILL to the only one, once it has hundreds of calls under way."""
+
+    async def has_many() -> bool:
+        return world.receiver.under_way() >= MANY
+
+    await world.until(has_many, f"{MANY} calls are under way", 15)
+    doomed = world.brokers[0]
+    doomed.kill()
+    world.gone(doomed)
+    await world.broker()
+
+
 async def freeze(world: World) -> None:
     """SIGSTOP until its claims have run out, then SIGCONT."""
     frozen = world.brokers[0]
     frozen.freeze()
-    # Its callbacks' timeout and the margin, and somebody to look again.
-    await asyncio.sleep(7.0)
+    await asyncio.sleep(CLAIM_OVER_S)
     frozen.thaw()
     measured = len(frozen.times("clock.measured"))
     await frozen.comes_to("clock.measured", measured + 1)
+
+
+async def stop_in_turn(world: World) -> None:
+    """SIGTERM to each process, once another of its kind is there."""
+    for old in list(world.daemons):
+        await world.daemon()
+        old.stop()
+        assert await old.gone() == 0
+        world.gone(old)
+    for old in list(world.brokers):
+        await world.broker()
+        world.gone(old)
+        old.stop()
+        assert await old.gone() == 0
+
+
+async def _kill_all(world: World) -> None:
+    for process in (*world.daemons, *world.brokers):
+        process.kill()
+        world.gone(process)
+    for server in (world.postgres, world.redis):
+        await crash(server)
+
+
+async def _start_all(world: World, trouble: Trouble = Trouble()) -> None:
+    for _ in range(2):
+        await world.daemon(trouble=trouble)
+        await world.broker(trouble=trouble)
+    await world.led()
+
+
+async def restart_everything(world: World) -> None:
+    """SIGKILL to all processes and both servers; some seconds later all start."""
+    await _kill_all(world)
+    await asyncio.sleep(DOWN_S)
+    for server in (world.postgres, world.redis):
+        await start(server)
+    await _start_all(world)
+
+
+async def down_for_an_hour(world: World) -> None:
+    """The same, and when they start it is an hour later: by all clocks, as far as they can see."""
+    await _kill_all(world)
+    for server in (world.postgres, world.redis):
+        await start(server)
+    await shift(world, HOUR_MS)
+    began_s = time.monotonic()
+    await _start_all(world, Trouble(skew_s=HOUR_MS / 1000))
+    assert time.monotonic() - began_s < 30
 
 
 CASES: Final = (
@@ -41,6 +112,19 @@ CASES: Final = (
         lost_max=CONCURRENCY,
     ),
     Case(
+        name="broker-killed-500",
+        what=f"SIGKILL to the only one, with {MANY} calls under way",
+        fault=kill_under_many,
+        brokers=1,
+        answer_s=SLOW_S,
+        biz={"max_concurrency": 1_000, "timeout": SLOW_S + 2},
+        rate_s=150,
+        at_s=5,
+        duplicates=None,
+        lost_max=1_000,
+        recovery_s=10,
+    ),
+    Case(
         name="broker-frozen",
         what="SIGSTOP past its claims, then SIGCONT",
         fault=freeze,
@@ -49,5 +133,30 @@ CASES: Final = (
         duplicates=None,
         lost_max=CONCURRENCY,
         contradicts=True,
+    ),
+    Case(
+        name="rolling-restart",
+        what="SIGTERM to every process, one after the other",
+        fault=stop_in_turn,
+        at_s=1.5,
+        load_s=12,
+    ),
+    Case(
+        name="all-killed",
+        what=f"SIGKILL to all processes and servers, a start {DOWN_S:g} s later",
+        fault=restart_everything,
+        load_s=14,
+        duplicates=None,
+        lost_max=2 * CONCURRENCY,
+        back_ms=700,
+    ),
+    Case(
+        name="all-down-an-hour",
+        what="the same, and an hour has passed by all clocks",
+        fault=down_for_an_hour,
+        load_s=12,
+        duplicates=None,
+        lost_max=2 * CONCURRENCY,
+        back_ms=700,
     ),
 )

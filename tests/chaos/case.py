@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
+
+from tests.fault.launch import Trouble
 
 if TYPE_CHECKING:
     from tests.chaos.world import World
@@ -23,6 +25,7 @@ class Case:
     Redis is empty), for a case that injects nothing proves nothing.
     load_s, rate_s: open-loop load; the fault begins at_s after it.
     daemons, brokers, settings, biz: the processes, what they are given, the biz_type's settings.
+    daemon_troubles, broker_troubles: what is wrong with the first of them.
     postgres, redis: settings of the servers. proxied: each process reaches them by a proxy.
     duplicates: calls that may come twice beyond those of attempts recorded as failed; None: as many
     as there are attempts recorded as lost, and of these lost_max at most.
@@ -46,6 +49,8 @@ class Case:
     postgres: Mapping[str, str] = field(default_factory=dict)
     redis: Mapping[str, str] = field(default_factory=dict)
     proxied: bool = False
+    daemon_troubles: Sequence[Trouble] = ()
+    broker_troubles: Sequence[Trouble] = ()
     answer_s: float = 0.0
     duplicates: int | None = 0
     lost_max: int = 0

@@ -82,6 +82,10 @@ class Load:
                 elif verb == "move":
                     await self._move(task)
 
+    def expect(self, biz_id: str, due_ms: int) -> None:
+        """A task that somebody else has put there."""
+        self.submitted[biz_id] = Submitted(biz_id, "plain", [due_ms], accepted_ns=time.time_ns())
+
     def _new(self, plan: Plan) -> Submitted:
         self._count += 1
         is_near = self._random.random() < 0.5
@@ -141,6 +145,9 @@ class Load:
         turn = self._random.randrange(1_000)
         while time.monotonic() < give_up_s:
             ports = self._ports()
+            if not ports:
+                await asyncio.sleep(PAUSE_S)
+                continue
             turn += 1
             url = f"http://127.0.0.1:{ports[turn % len(ports)]}{path}"
             try:

@@ -31,13 +31,17 @@ class Submitted:
 
 
 class Called(NamedTuple):
-    """One callback at the endpoint. offset_ms: the database's clock against this machine's then."""
+    """
+    One callback at the endpoint. signed_s: when its broker began it, whole seconds of the
+    database's clock. offset_ms: that clock against this machine's when the call came.
+    """
 
     arrival_ns: int
     biz_id: str
     task_id: str
     start_time_ms: int
     status: int
+    signed_s: int
     offset_ms: int
 
     @property

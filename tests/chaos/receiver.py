@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime
@@ -13,7 +14,7 @@ from tests.fix_endpoint import Answer, Endpoint, Received
 class Receiver:
     """
     A started endpoint with a log. offset_ms: the database's clock against this machine's, now.
-    answer_s: how long it takes to answer; under_way: how many callbacks it has not answered.
+    answer_s: how long it takes to answer.
     """
 
     def __init__(self, offset_ms: Callable[[], int], answer_s: float) -> None:
@@ -23,6 +24,11 @@ class Receiver:
         self._answer_s = answer_s
         self._calls: Counter[str] = Counter()
         self.endpoint.script = self._answer
+
+    def under_way(self) -> int:
+        """How many callbacks it has not answered yet."""
+        since_ns = time.time_ns() - round(self._answer_s * 1e9)
+        return sum(call.arrival_ns > since_ns for call in self.called)
 
     def _answer(self, received: Received) -> Answer:
         headers = received.headers
@@ -41,6 +47,7 @@ class Receiver:
                 received.task_id,
                 round(start_time.timestamp() * 1000),
                 status,
+                int(headers["webhook-timestamp"]),
                 self._offset_ms(),
             )
         )

@@ -64,6 +64,9 @@ async def run(case: Case, template: Template, nursery: Nursery, seed: int) -> Re
         result = Result(case, seed, Account(), [])
         result.skipped = str(reason)
         return result
+    except AssertionError as error:
+        # Before the load began: the world did not come up.
+        return Result(case, seed, Account(), _told(error))
     found = account(books, case)
     return Result(case, seed, found, _broken(found, case) + problems)
 

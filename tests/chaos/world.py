@@ -38,7 +38,7 @@ LOOK_EACH_S: Final = 0.1
 SETTINGS: Final = {"visibility": 5, "drain_delay": 0, "log_level": "warning"}
 BIZ: Final[dict[str, Any]] = {
     "timeout": 1.0,
-    "retry": RetryIn(max_attempts=16, backoff=Backoff(initial=1, factor=1.5, max=5, jitter=0.1)),
+    "retry": RetryIn(max_attempts=16, backoff=Backoff(initial=2, factor=1.5, max=5, jitter=0.1)),
     # A breaker would add its own waits to those of the fault.
     "breaker": Breaker(enabled=False),
 }
@@ -81,10 +81,14 @@ class World:
         """Everything up, led, and able to call."""
         await self.receiver.endpoint.start()
         await self.configure()
-        for _ in range(self.case.daemons):
-            await self.daemon()
-        for _ in range(self.case.brokers):
-            await self.broker()
+        for number in range(self.case.daemons):
+            trouble = _at(self.case.daemon_troubles, number)
+            await self.daemon(trouble=trouble)
+            # The first leads, if it can: one that takes the clock for wrong does not.
+            if not number and not trouble.skew_s:
+                await self.led()
+        for number in range(self.case.brokers):
+            await self.broker(trouble=_at(self.case.broker_troubles, number))
         await self.led()
 
     async def configure(self, **fields: Any) -> None:
@@ -285,6 +289,10 @@ async def open_world(
         stack.push_async_callback(world.close)
         await world.start()
         yield world
+
+
+def _at(troubles: Sequence[Trouble], number: int) -> Trouble:
+    return troubles[number] if number < len(troubles) else Trouble()
 
 
 def _free_port() -> int:

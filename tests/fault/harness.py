@@ -25,7 +25,7 @@ import msgspec
 import psutil
 import pytest_asyncio
 
-from tests.fault.launch import Order
+from tests.fault.launch import Order, Trouble
 from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
 from tests.fix_hands import BIZ_TYPE, ref_to, task_at
@@ -230,10 +230,19 @@ class Cluster:
         """What the one biz_type has beside its URL."""
         await store_biz.put(self.db, BIZ_TYPE, BizTypeIn(callback_url=self.endpoint.url, **biz))
 
-    async def daemon(self, *, die: tuple[str, int] | None = None, **settings: object) -> Process:
+    async def daemon(
+        self,
+        *,
+        die: tuple[str, int] | None = None,
+        trouble: Trouble = Trouble(),
+        **settings: object,
+    ) -> Process:
         """Start a daemon; it stands by, or leads, once `leader.elected` is told."""
-        told = ("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done")
-        return await self._launch("daemon", ["--ops-port", "0"], die, told, settings)
+        told = (
+            *("leader.elected", "leader.stepped_down", "due.advanced", "sweep.done"),
+            "clock.measured",
+        )
+        return await self._launch("daemon", ["--ops-port", "0"], die, told, settings, trouble)
 
     async def broker(
         self,
@@ -241,12 +250,13 @@ class Cluster:
         die: tuple[str, int] | None = None,
         role: str = "notifier",
         port: int = 0,
+        trouble: Trouble = Trouble(),
         **settings: object,
     ) -> Process:
         """Start a broker; if nothing else is said, one that only delivers."""
         told = ("clock.measured", "delivery.claimed")
         arguments = ["--port", str(port), "--role", role]
-        return await self._launch("broker", arguments, die, told, settings)
+        return await self._launch("broker", arguments, die, told, settings, trouble)
 
     async def api(self) -> AsyncClient:
         """Start a broker that only takes orders; a client of it, for the test to close."""
@@ -263,6 +273,7 @@ class Cluster:
         die: tuple[str, int] | None,
         told: Sequence[str],
         settings: dict[str, object],
+        trouble: Trouble = Trouble(),
     ) -> Process:
         given = {
             "database_url": self.database_url,
@@ -273,7 +284,7 @@ class Cluster:
             **settings,
         }
         environ = {f"WHEEL_TIMER_{name.upper()}": str(value) for name, value in given.items()}
-        order = Order(program, arguments, environ, "", list(told), die)
+        order = Order(program, arguments, environ, "", list(told), die, trouble)
         self._processes.append(await self._nursery.start(order))
         return self._processes[-1]
 

@@ -51,7 +51,7 @@ class Run:
     def called(self, biz_id: str, due_ms: int, late_ms: float, status: int = 200) -> None:
         due = START_MS + due_ms
         arrival_ns = round((due + late_ms) * MS)
-        self.books.called.append(Called(arrival_ns, biz_id, "id", due, status, 0))
+        self.books.called.append(Called(arrival_ns, biz_id, "id", due, status, arrival_ns // S, 0))
 
     def account(self, case: Case = CASE) -> Account:
         return account(self.books, case)
@@ -135,6 +135,17 @@ def test_an_answer_that_the_endpoint_contradicts_is_found() -> None:
         "b: called for the time it was moved away from",
     ]
     assert run.account(dataclasses.replace(CASE, contradicts=True)).contradictions == []
+
+
+def test_a_call_begun_before_the_answer_contradicts_nothing_however_late_it_is_read() -> None:
+    run = Run()
+    cancelled = run.task("a", status=CANCELLED)
+    cancelled.cancel, cancelled.cancel_ns = "yes", START_MS * MS + 1_500 * MS
+    call = run.books.called[-1]
+    run.books.called[-1] = call._replace(signed_s=call.signed_s - 1)
+    assert run.account().contradictions == ["a: called after its cancel was answered"]
+    run.books.rows[-1] = run.books.rows[-1]._replace(retries=1)
+    assert run.account().contradictions == []
 
 
 def test_recovery_is_when_what_is_due_comes_on_time_again() -> None:
