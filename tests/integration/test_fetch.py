@@ -162,6 +162,7 @@ async def test_a_broker_that_begins_without_redis_shares_the_work_as_postgres_co
         deliver=lambda _: None,
         shared=shared,
         alive=lambda: 3,
+        lives=lambda: True,
     )
     running = asyncio.create_task(takeover.run())
     async with asyncio.timeout(10):
