@@ -37,7 +37,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from uuid import UUID
 
-from redis.asyncio import Redis
+from redis.asyncio import BlockingConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import NoScriptError, RedisError
@@ -53,6 +53,9 @@ PROBE_KEPT_MS: Final = 10_000
 # Who is silent for longer counts as away, and work goes on without it. The due hand is a second
 # ahead, so nothing gets late by more than the rest.
 SOCKET_TIMEOUT_S: Final = 1.5
+# Of one process, beside the reader's. Who finds none free waits: thousands of submits at once that
+# ask for tokens must not take Redis' last connection.
+CONNECTIONS_MAX: Final = 64
 # Also the most ids a script gets: Lua unpacks no more than 8,000.
 PAGE_ENTRIES: Final = 500
 
@@ -110,11 +113,15 @@ class Streams:
     """One process' way to Redis. consumer: its name in the group, new at every start."""
 
     def __init__(self, redis_url: str, *, prefix: str, consumer: str) -> None:
-        self._redis: Redis = Redis.from_url(
-            redis_url,
-            socket_timeout=SOCKET_TIMEOUT_S,
-            health_check_interval=0,
-            **driver_options(),
+        self._redis: Redis = Redis.from_pool(
+            BlockingConnectionPool.from_url(
+                redis_url,
+                max_connections=CONNECTIONS_MAX,
+                timeout=SOCKET_TIMEOUT_S,
+                socket_timeout=SOCKET_TIMEOUT_S,
+                health_check_interval=0,
+                **driver_options(),
+            )
         )
         self._prefix = prefix
         self._consumer = consumer

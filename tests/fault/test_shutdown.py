@@ -62,6 +62,7 @@ async def test_a_broker_that_is_told_to_end_serves_until_nobody_is_sent_to_it_an
     await cluster.audits_hold()
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_told_twice_it_gives_back_its_calls_and_ends(
     cluster: Cluster, endpoint: Endpoint, sessions: Sessions

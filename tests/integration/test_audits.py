@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from typing import LiteralString
+from uuid import UUID
 
 import psycopg
 
+from tests.acceptance.fix_up import wheel_timer
 from tests.fix_hands import task_at
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database, Rows
@@ -107,14 +110,18 @@ async def test_what_is_safe_to_put_right_is_put_right_and_recorded(
     # The hands are put beyond all of them by the last.
     tasks = await broken_by(db, database_url, *did, UNCOVERED)
     assert set(await violations(db)) == SAFE
-    done = await repair(db, actor="local")
-    put_right = {(one.task_id, one.did) for one in done}
+    environ = {"WHEEL_TIMER_DATABASE_URL": database_url}
+    command = wheel_timer("audit", "--repair", "--json", environ=environ)
+    assert command.returncode == 1  # of the ledger, see above
+    lines = [json.loads(line) for line in command.stdout.splitlines()]
+    done = [line["repaired"] for line in lines if "repaired" in line]
+    put_right = {(UUID(one["task_id"]), one["did"]) for one in done}
     assert {(t.task_id, what) for t, what in zip(tasks, did.values(), strict=False)} <= put_right
     assert await violations(db) == {}
     _, rows = await db.read(
         "SELECT actor, action, object, new ->> 'audit' FROM timer_change", timeout_s=5
     )
-    recorded = {("local", "audit.repair", str(one.task_id), one.audit) for one in done}
+    recorded = {("local", "audit.repair", one["task_id"], one["audit"]) for one in done}
     assert set(rows) == recorded
     # Nothing is left to do, and nothing is done twice.
     assert await repair(db, actor="local") == []

@@ -11,14 +11,16 @@ import httpx
 import psycopg
 import pytest
 import pytest_asyncio
+from redis.asyncio import Redis
 
 from broker import changer, submitter
 from broker.api.context import Context
 from tests.fix_sessions import Sessions
-from wheel_timer import database, metrics
+from wheel_timer import database, metrics, streams
 from wheel_timer.biz import BizTypeIn
 from wheel_timer.database import Database
 from wheel_timer.errors import DatabaseUnavailable
+from wheel_timer.eventcenter import EventCenter
 
 TASK = {"biz_type": "orders", "delay": 3600}
 FENCE = "SELECT pg_advisory_lock(wheel_lock_class('timer_pointer'), 0)"
@@ -112,3 +114,12 @@ async def test_only_so_many_wait_for_a_connection(
     await asyncio.gather(reading, *waiting)
     await db.fetch("cluster_id")
     await db.close()
+
+
+async def test_any_number_of_callers_share_some_connections_to_redis(
+    event_center: EventCenter, redis_client: Redis
+) -> None:
+    before = (await redis_client.info("clients"))["connected_clients"]
+    await asyncio.gather(*(event_center.ping() for _ in range(1_000)))
+    after = (await redis_client.info("clients"))["connected_clients"]
+    assert after - before <= streams.CONNECTIONS_MAX
