@@ -6,7 +6,8 @@ database call, as submits do in broker/submitter.py.
     call    of at most CALL_ROWS_MAX changes, each task once: who wants the same task again waits
             for the next call, so that changes of one task happen in the order they came. One at a
             time; after a busy one the next waits LINGER_S for those whom it has answered
-    lost    no reply means an unknown outcome: the same changes are sent again for RESEND_S_MAX
+    lost    no reply means an unknown outcome: the same changes are sent again for RESEND_S_MAX;
+            a run or replay only at the revision that its task had before, so that it acts once
     bad     a value that Postgres refuses fails the whole call: it is halved, down to the one
     after   the tasks come along for the answers, up to SHOWN_BYTES_MAX; the others are read once
             more, all in one statement. What became due is published beside the answers, and its
@@ -198,7 +199,9 @@ class Changer:
         try:
             found = await self._resolve(group)
             changes = [change for _, change in found]
-            outcomes = await self._store(changes, asyncio.get_running_loop().time())
+            before = await self._revisions(changes)
+            began_s = asyncio.get_running_loop().time()
+            outcomes = await self._store(changes, before, began_s)
             signal.reached("change.committed")
             tasks = await self._tasks(changes, outcomes)
             self._publish(outcomes, changes, tasks)
@@ -268,20 +271,43 @@ class Changer:
             await self._clock.measure()
         return math.ceil(self._clock.now_ms())
 
+    async def _revisions(self, changes: Sequence[Change]) -> dict[UUID, int]:
+        """
+        What revisions the tasks have that a second run or replay would start once more: it may meet
+        one that was delivered after the first.
+        """
+        ids = [one.task_id for one in changes if one.verb in ("run", "replay")]
+        rows = await lookup(self._db, ids) if ids else {}
+        return {task_id: row.revision for task_id, row in rows.items()}
+
     async def _store(
-        self, changes: Sequence[Change], began_s: float
+        self,
+        changes: Sequence[Change],
+        before: Mapping[UUID, int],
+        began_s: float,
+        *,
+        was_lost: bool = False,
     ) -> Sequence[Changed | WheelTimerError]:
-        """What became of each; never raises an error of ours."""
+        """What became of each; never raises an error of ours. was_lost: they were sent before."""
         if not changes:
             return []
         for wait_s in (*RESEND_WAIT_S, *[1.0] * 60):
+            again = changes
+            if was_lost and before:
+                again = [
+                    replace(one, revision=before.get(one.task_id, one.revision)) for one in changes
+                ]
             try:
-                return await change(
+                outcomes = await change(
                     self._db,
-                    changes,
+                    again,
                     lookahead_ms=self._lookahead_ms,
                     shown_bytes=SHOWN_BYTES_MAX,
                 )
+                return [
+                    _done(outcome) if was_lost and one.task_id in before else outcome
+                    for one, outcome in zip(changes, outcomes, strict=True)
+                ]
             except DataRejected as error:
                 if len(changes) == 1:
                     log.warning("the database refused a change: %s", error)
@@ -289,10 +315,11 @@ class Changer:
                     return [InvalidTask([refused])]
                 half = len(changes) // 2
                 return [
-                    *await self._store(changes[:half], began_s),
-                    *await self._store(changes[half:], began_s),
+                    *await self._store(changes[:half], before, began_s, was_lost=was_lost),
+                    *await self._store(changes[half:], before, began_s, was_lost=was_lost),
                 ]
             except (DatabaseUnavailable, FenceBusy) as error:
+                was_lost = was_lost or isinstance(error, DatabaseUnavailable)
                 spent_s = asyncio.get_running_loop().time() - began_s
                 if spent_s + wait_s > RESEND_S_MAX:
                     log.warning("gave up on a group of %d changes: %s", len(changes), error)
@@ -318,6 +345,16 @@ class Changer:
                 near.append(Ref(task.task_id, start_ms, start_ms, published_ms, task.biz_type))
         if near:
             self._near.publish_soon(near)
+
+
+def _done(outcome: Changed) -> Changed:
+    """
+    Of a change that was sent again at the revision from before: another one now means that the
+    first was done, or that somebody else's came after it. Its net publishes what it made due.
+    """
+    if outcome.verdict != "changed":
+        return outcome
+    return replace(outcome, verdict="done", is_near=False)
 
 
 def _fail(group: Sequence[_Waiting], error: WheelTimerError) -> None:

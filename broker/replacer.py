@@ -14,6 +14,8 @@ from typing import Final
 from uuid import UUID
 from weakref import WeakValueDictionary
 
+from msgspec.structs import replace
+
 from broker.near import NearPublisher
 from broker.submission import Duplicate, Outcome, Replaced, Submission
 from wheel_timer import signal
@@ -29,8 +31,8 @@ from wheel_timer.errors import (
     WheelTimerError,
 )
 from wheel_timer.store.change import Change, Changed, change
-from wheel_timer.store.task import lookup
-from wheel_timer.task import NewTask, Ref
+from wheel_timer.store.task import TaskRow, lookup
+from wheel_timer.task import NewTask, Ref, Status
 
 CALLS_MAX: Final = 2
 RESEND_S_MAX: Final = 4.0
@@ -57,8 +59,9 @@ class Replacer:
         """
         Judge the submit against the task that holds its biz_id; None where that is gone by now.
 
-        Never raises an error of ours. A reply that was lost is asked for again, which may give the
-        task one revision more.
+        Never raises an error of ours. Where a reply was lost the change is sent again, at the
+        revision that the task had before: so it is done once, even where the new life was delivered
+        in between.
         """
         assert wanted.on_duplicate in ("replace", "earliest", "latest")
         whole = Change(
@@ -82,7 +85,10 @@ class Replacer:
         try:
             own = self._by_task.setdefault(existing, asyncio.Lock())
             async with own, self._turns:
-                changed = await self._change(whole)
+                before = (await lookup(self._db, [existing])).get(existing)
+                if before is None:
+                    return None
+                changed = await self._change(whole, before)
             signal.reached("submit.replaced")
             if changed.verdict == "missing":
                 return None
@@ -100,7 +106,8 @@ class Replacer:
             self._near.publish_soon([Ref(existing, start_ms, start_ms, published_ms, new.biz_type)])
         return Replaced(existing, start_ms, changed.verdict == "revived")
 
-    async def _change(self, whole: Change) -> Changed:
+    async def _change(self, whole: Change, before: TaskRow) -> Changed:
+        """before: the task as it was before the first try."""
         loop = asyncio.get_running_loop()
         until_s = loop.time() + RESEND_S_MAX
         while True:
@@ -108,9 +115,15 @@ class Replacer:
                 (changed,) = await change(self._db, [whole], lookahead_ms=self._lookahead_ms)
                 if changed.verdict != "changed":
                     return changed
+                if whole.revision is not None and changed.start_time_ms is not None:
+                    # By the first try, whose reply was lost; or by who came after it.
+                    is_new = before.status is not Status.PENDING
+                    return Changed("revived" if is_new else "done", changed.start_time_ms, False)
                 error: WheelTimerError = Overloaded("other submits replace this task all the time")
             except (DatabaseUnavailable, FenceBusy) as fault:
                 error = DatabaseUnavailable(str(fault))
+                if isinstance(fault, DatabaseUnavailable) and whole.verb == "replace":
+                    whole = replace(whole, revision=before.revision)
             if loop.time() + RESEND_WAIT_S > until_s:
                 raise error
             await asyncio.sleep(RESEND_WAIT_S)

@@ -101,8 +101,9 @@ async def change(
 
     Each shard's part is a transaction of its own; a task that was moved takes one more (`changed`,
     with nothing done, where others move it all the time). Safe to
-    repeat after DatabaseUnavailable (the outcome is unknown then), but that a replay or a replace
-    of a task which was delivered in between starts it once more. Raises DataRejected where Postgres
+    repeat after DatabaseUnavailable (the outcome is unknown then), but that a run, replay or
+    replace of a task which was delivered in between starts it once more: give the revision that it
+    had before. Raises DataRejected where Postgres
     refuses a value; halve the batch then.
     """
     assert len(changes) <= BATCH_ROWS_MAX, len(changes)
