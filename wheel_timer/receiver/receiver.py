@@ -47,11 +47,11 @@ class Receiver:
     """
     One endpoint's receiver; safe with threads.
 
-    secrets: the biz_type's signing secret; while it rotates, the old one and the new one, and a
-    callback signed by either counts. store: Memory() (the default), Redis(url), or a callable in
-    your own transaction: wheel_timer/receiver/stores.py. tolerance_s: how old, or how far ahead, by
-    this machine's clock a callback may be. unsigned: take callbacks of a biz_type without a secret;
-    then anybody who reaches the endpoint can call it.
+    secrets: the biz_type's signing secret; while it rotates, the old one and the new one (a list of
+    them will do), and a callback signed by either counts. store: Memory() (the default),
+    Redis(url), or a callable in your own transaction: wheel_timer/receiver/stores.py. tolerance_s:
+    how old, or how far ahead, by this machine's clock a callback may be. unsigned: take callbacks
+    of a biz_type without a secret; then anybody who reaches the endpoint can call it.
 
     A handler takes a Timer and returns None (done), Release, Gone, or a Reply; it may be a
     coroutine function. What it raises goes on to the framework, which answers 500; the callback
@@ -60,15 +60,16 @@ class Receiver:
 
     def __init__(
         self,
-        *secrets: str,
+        *secrets: str | Iterable[str],
         store: Store | Transaction | None = None,
         tolerance_s: float = TOLERANCE_S,
         unsigned: bool = False,
         body_bytes_max: int = BODY_BYTES_MAX,
     ) -> None:
-        if bool(secrets) is unsigned:
+        lists = [[given] if isinstance(given, str) else given for given in secrets]
+        self._keys = [_key_of(secret) for given in lists for secret in given]
+        if bool(self._keys) is unsigned:
             raise ValueError("give the biz_type's secret, or say unsigned=True")
-        self._keys = [_key_of(secret) for secret in secrets]
         self._store = Memory() if store is None else store
         self._tolerance_s = tolerance_s
         self.body_bytes_max = body_bytes_max

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 from urllib.parse import unquote
 from uuid import UUID
 
 import msgspec
+
+_OUR_ID: Final = re.compile(
+    r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-r(\d{1,9}))?", re.ASCII
+)
 
 
 class Timer(msgspec.Struct, frozen=True, kw_only=True):
@@ -16,15 +21,16 @@ class Timer(msgspec.Struct, frozen=True, kw_only=True):
     What a handler gets.
 
     id: the webhook-id, one for every copy of a callback; a settled task that was started anew has
-    another one. body: biz_data, byte for byte. start_time: when it was due. attempt: counts from 1
-    and may skip. scheduled_time: of a schedule's task, the moment of its occurrence. transaction:
-    what your store's context manager has yielded.
+    another one. task_id: None where it is no id of ours, as in a test that signs its own. body:
+    biz_data, byte for byte. start_time: when it was due. attempt: counts from 1 and may skip.
+    scheduled_time: of a schedule's task, the moment of its occurrence. transaction: what your
+    store's context manager has yielded.
 
     Signed are the id, the time and the body; the rest is as trustworthy as the connection.
     """
 
     id: str
-    task_id: UUID
+    task_id: UUID | None
     body: bytes
     content_type: str | None
     biz_type: str
@@ -52,12 +58,12 @@ def timer_of(headers: Mapping[str, str], body: bytes) -> Timer:
     not what it should be.
     """
     webhook_id = headers["webhook-id"]
-    task_id, _, life = webhook_id.partition("-r")
+    ours = _OUR_ID.fullmatch(webhook_id)
     biz_id = headers.get("wheel-timer-biz-id")
     schedule_id = headers.get("wheel-timer-schedule-id")
     return Timer(
         id=webhook_id,
-        task_id=UUID(task_id),
+        task_id=None if ours is None else UUID(ours[1]),
         body=body,
         content_type=headers.get("content-type"),
         biz_type=headers.get("wheel-timer-biz-type", ""),
@@ -65,7 +71,7 @@ def timer_of(headers: Mapping[str, str], body: bytes) -> Timer:
         start_time=_moment(headers.get("wheel-timer-start-time")),
         attempt=int(headers.get("wheel-timer-attempt", "1")),
         is_last_attempt=headers.get("wheel-timer-last-attempt") == "true",
-        life=int(life or 1),
+        life=1 if ours is None else int(ours[2] or 1),
         schedule_id=None if schedule_id is None else UUID(schedule_id),
         scheduled_time=_moment(headers.get("wheel-timer-scheduled-time")),
     )
