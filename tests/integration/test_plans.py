@@ -337,6 +337,8 @@ async def test_a_statement_locks_the_partitions_it_names_only(
             "start_times": [task.start_time_ms for task in tasks],
             "biz_types": ["orders"] * len(tasks),
             "lookahead_ms": 1000,
+            "limited": ["orders"],
+            "limits": [len(tasks)],
         },
     }
     session = await sessions.open()
