@@ -107,9 +107,8 @@ class Submitter:
     The one way of new tasks from the API to the wheel.
 
     shards: new tasks are dealt to them call by call. lookahead_ms: the setting LOOKAHEAD.
-    max_pending: answers with the biz_types that have one, and what it is now.
-    deliver: takes near tasks while the event center is away.
-    Made inside the running loop that it serves. `stop` at the end.
+    max_pending: answers with the biz_types that have one, and what it is now. deliver: takes near
+    tasks while the event center is away. Made in the loop that it serves. `stop` at the end.
     """
 
     def __init__(

@@ -10,8 +10,9 @@ An unfenced tick: close -> barrier not passed -> publish what lies beyond the la
                   into the range, and the next fenced tick must read it again.
 
 A window longer than PAGES_AT_ONCE leaves a rest: it is read on beside the next ticks, in the time
-they leave, so that a million tasks of one second delay nobody else's. current_time stays before the
-first rest, though what lies behind it is published already.
+they leave, so that a million tasks of one second delay nobody else's; of that second itself, what
+is not of a lane that is full comes first. current_time stays before the first rest, though what
+lies behind it is published already.
 
 A crash between any two steps repeats the range; claims make that harmless. Idle, there is one look
 a second at what is due within two look-aheads, and one close a minute.
@@ -38,7 +39,7 @@ from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
-from wheel_timer.store.due import PAGE_ROWS, Key, Window
+from wheel_timer.store.due import PAGE_ROWS, Key, Part, Window
 from wheel_timer.store.requeue import rescue
 
 log: Final = logging.getLogger(__name__)
@@ -62,11 +63,12 @@ class _Kind(Enum):
 
 
 class _Rest(NamedTuple):
-    """Pages still to come of a closed window."""
+    """Pages still to come of a closed window; part: of some biz_types only."""
 
     kind: _Kind
     window: Window
     key: Key
+    part: Part | None = None
 
 
 class DueHand:
@@ -216,34 +218,47 @@ class DueHand:
     async def _publish(self, span: Window, *, fenced: bool) -> list[_Rest]:
         """Publish what is due in a span, on the wheel and as requeue rows; the rests it leaves.
         An unfenced tick's are of no use: the next fenced one reads the span again."""
-        todo = [
-            _Rest(_Kind.FIRST, span, Key.before(span)),
-            *[
-                _Rest(_Kind.FRESH, window, Key.before(window))
-                async for window in store.windows(self._db, span.after_ms, span.to_ms)
-            ],
-            _Rest(_Kind.AGAIN, span, Key.before(span)),
-        ]
-        rests = [await self._pages(rest, fenced=fenced) for rest in todo]
-        return [rest for rest in rests if rest is not None]
+        windows = [one async for one in store.windows(self._db, span.after_ms, span.to_ms)]
+        todo = [_Rest(_Kind.FIRST, span, Key.before(span))]
+        todo += [_Rest(_Kind.FRESH, window, Key.before(window)) for window in windows]
+        todo.append(_Rest(_Kind.AGAIN, span, Key.before(span)))
+        is_behind = span.to_ms <= self._clock.now_ms()
+        rests: list[_Rest] = []
+        for rest in todo:
+            rests += await self._pages(rest, is_behind=is_behind, fenced=fenced)
+        return rests
 
-    async def _pages(self, rest: _Rest, *, fenced: bool) -> _Rest | None:
-        """So many pages of a window at once; of one that is not behind the clock (catch-up goes
-        in order), what is more is a rest."""
+    async def _pages(self, rest: _Rest, *, is_behind: bool, fenced: bool) -> list[_Rest]:
+        """
+        So many pages of a window at once, or until a lane is full; what is more is a rest. Behind
+        the clock (catch-up goes in order) only what is of full lanes is: it has to wait anyhow.
+        """
         pages = 0
         key: Key | None = rest.key
         while key is not None:
-            if pages == PAGES_AT_ONCE and rest.window.to_ms > self._clock.now_ms():
-                return rest._replace(key=key)
+            parts = self._parts(rest._replace(key=key)) if pages else [rest]
+            if len(parts) > 1 and is_behind:
+                others, of_full = parts
+                await self._pages(others, is_behind=True, fenced=fenced)
+                return [of_full]
+            if len(parts) > 1 or (pages >= PAGES_AT_ONCE and not is_behind):
+                return parts
             key = await self._page(rest._replace(key=key), fenced=fenced)
             pages += 1
-        return None
+        return []
+
+    def _parts(self, rest: _Rest) -> list[_Rest]:
+        """Of a long second first what is not of a lane that is full: nothing waits behind that."""
+        full = frozenset(self._publisher.full)
+        if rest.kind is not _Kind.FRESH or rest.part is not None or not full:
+            return [rest]
+        return [rest._replace(part=Part(full, is_only)) for is_only in (False, True)]
 
     async def _page(self, rest: _Rest, *, fenced: bool) -> Key | None:
         if not self._leader.is_leader:
             raise LeadershipLost(self._leader.shard, self._leader.epoch)
         if rest.kind is _Kind.FRESH:
-            return await self._publisher.tasks(rest.window, rest.key, fenced=fenced)
+            return await self._publisher.tasks(rest.window, rest.key, rest.part, fenced=fenced)
         is_again = rest.kind is _Kind.AGAIN
         return await self._publisher.requeued(
             rest.window, rest.key, is_again=is_again, fenced=fenced

@@ -26,7 +26,7 @@ from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
-from wheel_timer.store.due import PAGE_ROWS, Key, Window, due_page
+from wheel_timer.store.due import PAGE_ROWS, Due, Key, Part, Window, due_page, due_part
 from wheel_timer.store.requeue import Again, Requeued, lines, overflow, rearm, requeue_page
 from wheel_timer.task import Ref, Status
 
@@ -39,7 +39,7 @@ NEAR_NET_MS: Final = 2_000
 class Publisher:
     """
     The pages of one shard for one term. visibility_ms: when what Redis was not there for comes
-    again. published: rows dealt with so far.
+    again. published: rows dealt with so far. full: lanes that had no room in this tick.
     """
 
     def __init__(
@@ -59,6 +59,7 @@ class Publisher:
         self._leader = leader
         self._visibility_ms = visibility_ms
         self.published = 0
+        self.full: set[str] = set()
         self._announced_epoch = 0
         self._knows_lines = False
 
@@ -69,6 +70,7 @@ class Publisher:
         """
         leader = self._leader
         self._windows.new_tick()
+        self.full.clear()
         if not self._knows_lines:
             self._windows.stand(await lines(self._db, leader.shard))
             self._knows_lines = True
@@ -86,26 +88,38 @@ class Publisher:
             log.info("the event center did not know shard %d; it is new, or was lost", leader.shard)
         self._announced_epoch = leader.epoch
 
-    async def tasks(self, window: Window, key: Key, *, fenced: bool) -> Key | None:
-        """Publish one page of pending tasks of a window; the next page's key, None at its end."""
-        page = await due_page(self._db, self._leader.shard, window, key)
-        if page:
-            now_ms = int(self._clock.now_ms())
-            refs = [Ref(id_, start_ms, start_ms, now_ms, biz) for id_, start_ms, biz in page]
-            left = await self._send(refs, is_again=False)
-            if left and fenced:
-                leader = self._leader
-                await overflow(
-                    self._db,
-                    leader.shard,
-                    leader.epoch,
-                    [(ref.start_time_ms, ref.task_id) for ref in left],
-                    [self._comes_again_ms(ref, now_ms, stood_in_line=False) for ref in left],
-                )
-                reached("due.overflowed")
-        if len(page) < PAGE_ROWS:
-            return None
-        return Key(page[-1].start_time_ms, page[-1].task_id)
+    async def tasks(
+        self, window: Window, key: Key, part: Part | None, *, fenced: bool
+    ) -> Key | None:
+        """
+        Publish one page of pending tasks of a window; the next page's key, None at its end.
+
+        part: of some biz_types only.
+        """
+        if part is None:
+            page = await due_page(self._db, self._leader.shard, window, key)
+            full = len(page) == PAGE_ROWS
+            after = Key(page[-1].start_time_ms, page[-1].task_id) if full else None
+        else:
+            page, after = await due_part(self._db, self._leader.shard, window, key, part)
+        for first in range(0, len(page), PAGE_ROWS):
+            await self._fresh(page[first : first + PAGE_ROWS], fenced=fenced)
+        return after
+
+    async def _fresh(self, page: Sequence[Due], *, fenced: bool) -> None:
+        now_ms = int(self._clock.now_ms())
+        refs = [Ref(id_, start_ms, start_ms, now_ms, biz) for id_, start_ms, biz in page]
+        left = await self._send(refs, is_again=False)
+        if left and fenced:
+            leader = self._leader
+            await overflow(
+                self._db,
+                leader.shard,
+                leader.epoch,
+                [(ref.start_time_ms, ref.task_id) for ref in left],
+                [self._comes_again_ms(ref, now_ms, stood_in_line=False) for ref in left],
+            )
+            reached("due.overflowed")
 
     async def requeued(
         self, window: Window, key: Key, *, is_again: bool, fenced: bool
@@ -195,6 +209,7 @@ class Publisher:
             self._event_center.reach.failed(EventCenterUnavailable(published.error))
         self._windows.published(published.before, is_again=is_again)
         reached("due.published")
+        self.full.update(ref.biz_type for ref in published.full)
         left = [*published.full, *published.failed]
         self.published += len(refs) - len(left)
         unsent = {ref.task_id for ref in left}

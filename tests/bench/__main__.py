@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from tests.bench import (
+    away,
     catchup,
     changes,
     drain,
@@ -48,6 +49,8 @@ FIGURES: Final = (
     Figure("rate", "1,000 due at once at 50/s", limits.measure_rate),
     Figure("limits", "drain with all limits on, and without", limits.measure_drain),
     Figure("isolation", "beside a hanging endpoint", limits.measure_isolation),
+    Figure("redis_away", "200/s while Redis is frozen", away.measure_away),
+    Figure("window", "1,000,000 due for a biz_type at 100/s", away.measure_window),
     Figure("outage", "an endpoint down for 3 h, a pause of 10,000", outage.measure),
     Figure("snapshot", "300/s beside an open transaction", snapshot.measure),
     Figure("catchup", "an hour of downtime, a day of empty slots", catchup.measure),

@@ -301,3 +301,60 @@ async def test_a_crash_between_the_pages_of_a_full_lane_loses_nobody(
     )
     assert covered[0] == covered[1] >= len(tasks) - window.WINDOW_UNMEASURED
     await audits_hold()
+
+
+async def test_others_of_the_same_second_do_not_wait_behind_a_full_lane(
+    limited: Hands,
+    db: Database,
+    clock: DatabaseClock,
+    lanes: Lanes,
+    sessions: Sessions,
+    audits_hold: AuditsHold,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Three pages of one lane at one millisecond, and others at the same and the next one."""
+    monkeypatch.setattr(due, "PAGES_AT_ONCE", 1)
+    now_ms = clock.freeze()
+    await limited.serve()
+    hot = [task_at(now_ms + 2_500) for _ in range(3 * store_due.PAGE_ROWS)]
+    calm = [task_at(now_ms + 2_500 + n % 2, "calm") for n in range(50)]
+    tasks = hot + calm
+    for first in range(0, len(tasks), 1_000):
+        await submit(db, 0, tasks[first : first + 1_000])
+    clock.advance(2_000)
+    await limited.serve()
+    await limited.due.read_on()
+    assert set(await lanes.ids("calm")) == {task.task_id for task in calm}
+    assert await sessions.value(IN_LINE) <= store_due.PAGE_ROWS
+    assert limited.due.current_ms < now_ms + 2_500
+    await audits_hold()
+    while limited.due.current_ms < now_ms + 3_000:
+        await limited.due.read_on()
+    assert await sessions.value(IN_LINE) + len(await lanes.ids()) == len(hot)
+    await audits_hold()
+
+
+async def test_a_daemon_that_catches_up_does_not_stop_at_a_full_lane(
+    limited: Hands,
+    db: Database,
+    clock: DatabaseClock,
+    lanes: Lanes,
+    audits_hold: AuditsHold,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Down for minutes in which three pages of one lane were due: the others first, in order."""
+    monkeypatch.setattr(due, "PAGES_AT_ONCE", 1)
+    now_ms = clock.freeze()
+    await limited.serve()
+    hot = [task_at(now_ms + 2_500) for _ in range(3 * store_due.PAGE_ROWS)]
+    calm = [task_at(now_ms + 2_500 + 100 * n, "calm") for n in range(50)]
+    tasks = hot + calm
+    for first in range(0, len(tasks), 1_000):
+        await submit(db, 0, tasks[first : first + 1_000])
+    clock.advance(200_000)
+    await limited.serve()
+    assert await lanes.ids("calm") == [task.task_id for task in calm]
+    assert limited.due.current_ms < now_ms + 2_500
+    while limited.due.current_ms < clock.now_ms():
+        await limited.due.read_on()
+    await audits_hold()

@@ -78,6 +78,8 @@ FENCE_RETRY = _4("fence-retry", "delivery", "loss", "a failure's retry takes the
 FENCE_HOLD = _4("fence-hold", "hold", "loss", "a hold takes the shared fence")
 FENCE_UNHOLD = _4("fence-unhold", "hold", "loss", "bringing back what is held takes it")
 FENCE_RECALL = _4("fence-recall", "recall", "loss", "recalling a retry takes it")
+FENCE_FETCH = _4("fence-fetch", "line", "loss", "taking a row out of the line takes it")
+FENCE_PULL = _4("fence-pull", "line", "loss", "pulling a row forward takes it")
 FENCE_SWEEP = _4("fence-sweep", "fence", "loss", "the sweep's page takes the shared fence")
 FENCE_REARM = _4("fence-rearm", "pages", "harmless", "a re-arm takes the shared fence")
 FENCE_OVERFLOW = _4("fence-overflow", "pages", "loss", "an overflow row is written under it")
@@ -100,6 +102,8 @@ FLOOR_RETRY = _4("due-at-retry", "delivery", "loss", "retry: due_at is at least 
 FLOOR_HOLD = _4("due-at-hold", "hold", "loss", "hold: due_at is at least closed_to + 1")
 FLOOR_UNHOLD = _4("due-at-unhold", "hold", "loss", "brought back: at least closed_to + 1")
 FLOOR_RECALL = _4("due-at-recall", "recall", "loss", "recall: due_at is at least closed_to + 1")
+FLOOR_FETCH = _4("due-at-fetch", "line", "loss", "fetch: due_at is at least closed_to + 1")
+FLOOR_PULL = _4("due-at-pull", "line", "loss", "pulled forward: at least closed_to + 1")
 FLOOR_SWEEP = _4("due-at-sweep", "fence", "loss", "sweep: due_at is at least closed_to + 1")
 FLOOR_REARM = _4("due-at-rearm", "clock", "loss", "re-arm: due_at is at least closed_to + 1")
 FLOOR_DEFER = _4(
@@ -198,3 +202,4 @@ SWEEP_WHOLE_MS = _8(
     "sweep-whole-ms", "sweep", "loss", "sweep_time advances to the last complete millisecond"
 )
 SWEEP_ONE_TX = _8("sweep-one-transaction", "sweep", "loss", "rows and sweep_time in one commit")
+FETCH_KEEPS_ROW = _8("fetch-keeps-row", "line", "loss", "what is fetched keeps its row")

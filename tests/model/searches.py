@@ -189,6 +189,18 @@ _SEARCHES: Final = (
         holds=True,
         joined=_ALL | {READ_FRESH},
     ),
+    # Rows are taken out of the line, and pulled forward, beside reschedules, the clock set back.
+    Config(
+        name="line",
+        horizon=4,
+        starts=(2,),
+        moves=(3,),
+        changes=1,
+        kinds=frozenset({"set_back"}),
+        overflow=True,
+        lines=True,
+        joined=_ALL | {READ_FRESH},
+    ),
     # Redis loses everything under delivery, or the leader crashes.
     Config(
         name="redis",

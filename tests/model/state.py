@@ -31,6 +31,7 @@ ABSENT, PENDING, FINISHED, FAILED, CANCELLED = range(5)
 
 # Writer.kind
 SUBMIT, MOVE, REPLAY, RUN, RETRY, REPLACE, HOLDING, UNHOLD, RECALL = range(1, 10)
+FETCH, PULL = range(10, 12)
 # Writer.phase: has read closed_to but not taken the fence (only where that rule is taken out);
 # in its transaction, holding the fence; committed, the direct publish still to come.
 LOOKED, OPEN, DIRECT = range(20, 23)
@@ -185,6 +186,7 @@ class Config:
     delivery: bool = False  # claims and settles; without it references are lost at once
     mind: bool = False  # the changes are cancels and new lives, in place of all others
     holds: bool = False  # lanes are held and opened again
+    lines: bool = False  # brokers fetch rows, the leader pulls them forward
     backoff: int = BACKOFF
     failures_max: int = 2
     overflow: bool = False  # the lane's node may refuse a page

@@ -1,6 +1,6 @@
 """
 Client transactions: submit, reschedule, replay, run, and a failed attempt's retry; those of a
-held lane are in holding.py.
+held lane are in holding.py, those of the line in line.py.
 
 Each has two phases, as in DESIGN section 4: it takes the shared fence and reads closed_to
 (OPEN), then it writes and commits. Everything but closed_to is read under row locks at the
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tests.model import holding
+from tests.model import holding, line
 from tests.model import rules as r
 from tests.model.state import (
     ABSENT,
@@ -20,6 +20,7 @@ from tests.model.state import (
     CANCELLED_CALLED,
     DIRECT,
     FAILED,
+    FETCH,
     FINISHED,
     HOLDING,
     LOOKED,
@@ -29,6 +30,7 @@ from tests.model.state import (
     OPEN,
     OTHER,
     PENDING,
+    PULL,
     RECALL,
     REPLACE,
     REPLAY,
@@ -59,6 +61,8 @@ NAMES = {
     HOLDING: "hold",
     UNHOLD: "unhold",
     RECALL: "recall",
+    FETCH: "fetch",
+    PULL: "pull",
 }
 FENCE = {
     SUBMIT: r.FENCE_SUBMIT,
@@ -70,6 +74,8 @@ FENCE = {
     HOLDING: r.FENCE_HOLD,
     UNHOLD: r.FENCE_UNHOLD,
     RECALL: r.FENCE_RECALL,
+    FETCH: r.FENCE_FETCH,
+    PULL: r.FENCE_PULL,
 }
 ROW = {REPLAY: r.REPLAY_ROW, RETRY: r.RETRY_ROW}
 FLOOR = {REPLAY: r.FLOOR_REPLAY, RUN: r.FLOOR_RUN, RETRY: r.FLOOR_RETRY}
@@ -152,6 +158,8 @@ def begin(w: World, c: Config) -> Sequence[Step]:
         rest = w.attempts[:i] + w.attempts[i + 1 :]
         new = Writer(RETRY, phase, closed, w.now, token=attempt.token, revision=attempt.revision)
         steps.append(("attempt fails: fence, closed_to", w._replace(writer=new, attempts=rest)))
+    if c.lines:
+        steps += line.begin(w, phase)
     if c.holds:
         steps += holding.begin(w, phase)
     return steps
@@ -316,6 +324,8 @@ _COMMIT = {
     HOLDING: holding.hold,
     UNHOLD: holding.unhold,
     RECALL: holding.recall,
+    FETCH: line.fetch,
+    PULL: line.pull,
 }
 
 

@@ -16,6 +16,8 @@ from wheel_timer.errors import FenceBusy
 from wheel_timer.wheel import LAP_S
 
 PAGE_ROWS: Final = 1000
+# 20 ms, if nearly all of them are passed over.
+PART_ROWS: Final = 10_000
 # An empty slot costs one index descent, 11 us; so many are read in one statement.
 WINDOW_S: Final = 300
 # A longer range is first asked for its first slot that holds anything.
@@ -146,6 +148,42 @@ async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Wind
         window = Window(after_ms, min(to_ms, last_s * 1000 + 999))
         yield window
         after_ms = window.to_ms
+
+
+class Part(NamedTuple):
+    """
+    The biz_types that a page is of. is_only: these; else all but these, of which a page may hold
+    little, so that more are looked at.
+    """
+
+    biz_types: frozenset[str]
+    is_only: bool
+
+
+async def due_part(
+    db: Database, shard: int, window: Window, key: Key, part: Part
+) -> tuple[list[Due], Key | None]:
+    """Pending tasks of a window behind `key`, of some biz_types; the next key, None at its end."""
+    limit = PAGE_ROWS if part.is_only else PART_ROWS
+    rows = await db.fetch(
+        "due_part",
+        {
+            "shard": shard,
+            "after": window.after_ms,
+            "to": window.to_ms,
+            "key_time": key.time_ms,
+            "key_id": key.task_id,
+            "limit": limit,
+            "biz_types": list(part.biz_types),
+            "only": part.is_only,
+        },
+    )
+    page = [Due._make(row[:3]) for row in rows if row[3]]
+    if not rows or rows[-1][4] < limit:
+        return page, None
+    last_id, last_ms, *_ = rows[-1]
+    assert key < (last_ms, last_id)
+    return page, Key(last_ms, last_id)
 
 
 async def due_page(db: Database, shard: int, window: Window, key: Key) -> list[Due]:
