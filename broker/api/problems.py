@@ -112,6 +112,12 @@ KINDS: Final[dict[str, Kind]] = {
         "If-Match (or `version`) names a version that is no longer the newest. GET it, look at "
         "what changed, and send the change again with the new ETag.",
     ),
+    "claim-lost": Kind(
+        409,
+        "The claim is lost",
+        "The claim that the call names holds the task no more: its time ran out, or the task was "
+        "changed, settled or given to another since. What was done under it may be done again.",
+    ),
     "rate-limited": Kind(
         429,
         "Too many submits",

@@ -156,6 +156,11 @@ async def test_the_page_needs_no_script_and_no_other_host(client: httpx.AsyncCli
 
 
 async def test_every_type_of_problem_is_explained(client: httpx.AsyncClient) -> None:
+    assert set(KINDS) == {
+        *("invalid-request", "too-large", "unauthorized", "forbidden", "not-found"),
+        *("task-delivering", "task-settled", "key-exists", "biz-type-unknown", "biz-type-in-use"),
+        *("stale-version", "claim-lost", "rate-limited", "quota", "overloaded"),
+    }
     for name, kind in KINDS.items():
         answer = await client.get(f"/problems/{name}")
         assert answer.status_code == 200
