@@ -25,7 +25,6 @@ from broker.gate import Gate
 from broker.outcome import SETTLE_MS
 from broker.terms import TermsOf
 from wheel_timer.biz import BizType
-from wheel_timer.clock import UNKNOWN_MS
 from wheel_timer.store.claim import LEASE_MARGIN_MS
 from wheel_timer.task import Claim, Ref
 
@@ -131,10 +130,10 @@ class Lane:
 
     def has_room(self, now_ms: float) -> bool:
         """
-        Whether more may be read; once full, only after half was worked off. Without a slot, and
-        where this machine's clock is wrong and the time never was known, another broker reads.
+        Whether more may be read; once full, only after half was worked off. Without a slot another
+        broker reads.
         """
-        if not self.slots or now_ms == UNKNOWN_MS:
+        if not self.slots:
             return False
         waiting = self._waiting
         limit = READ_AHEAD

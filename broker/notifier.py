@@ -43,7 +43,7 @@ from broker.tokens import Tokens
 from broker.transport import open_transport
 from broker.waits import LaneWaits
 from wheel_timer.biz import BizType
-from wheel_timer.clock import UNKNOWN_MS, Clock
+from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
@@ -90,9 +90,7 @@ class Notifier:
         self._reader = Reader(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
-            lanes_with_room=lambda: [
-                name for name, lane in self._lanes.items() if lane.has_room(clock.now_ms())
-            ],
+            lanes_with_room=self._lanes_with_room,
             deliver=self._deliver,
         )
         self.takeover = TakeOver(
@@ -102,7 +100,7 @@ class Notifier:
             deliver=self._deliver,
             shared=self._take_share,
             alive=alive,
-            lives=lambda: clock.now_ms() != UNKNOWN_MS,
+            lives=lambda: not clock.is_lost,
         )
         self._settler = Settler(
             db=db,
@@ -166,6 +164,7 @@ class Notifier:
             ask=self._tokens.ask,
         )
         clock.on_test_pulse(self._timekeeper.turn_soon)
+        clock.on_jump(self._reader.wake)
 
     async def start(self) -> None:
         """Begin to read and to call; the registry is loaded by then."""
@@ -224,6 +223,13 @@ class Notifier:
         await self._leave()
         self._report.state(self._lanes.values())
         await self._transport.aclose()
+
+    def _lanes_with_room(self) -> list[str]:
+        """Those to read; none where the time never was known here: other brokers read them."""
+        if self._clock.is_lost:
+            return []
+        now_ms = self._clock.now_ms()
+        return [name for name, lane in self._lanes.items() if lane.has_room(now_ms)]
 
     def _configure(self, changed: Sequence[BizType]) -> None:
         for biz in changed:

@@ -39,7 +39,6 @@ PULSE_IDLE_S: Final = 1.75
 PULSE_TEST_S: Final = 0.02
 # Beyond this nobody can say whether it is time, and nothing is claimed.
 UNCERTAINTY_MS_MAX: Final = 50.0
-UNKNOWN_MS: Final = -math.inf
 SAMPLES_KEPT: Final = 10
 # Between two samples a quartz may drift by 100 ppm, and no more is trusted.
 SLOWEST_MS: Final = 1000 * (1 - 100e-6)
@@ -82,7 +81,7 @@ class Clock:
         self._db = db
         self._guard = JumpGuard(jump_max_s * 1000)
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_KEPT)
-        self._lower_ms = UNKNOWN_MS
+        self._lower_ms = -math.inf
         self._upper_ms = math.inf
         self._frozen_ms: float | None = None
         self._test = False
@@ -102,6 +101,14 @@ class Clock:
     def jump_ms(self) -> float | None:
         """How far the database's clock has jumped forward; None where it is followed."""
         return self._guard.ahead_ms
+
+    @property
+    def is_lost(self) -> bool:
+        """
+        Whether the database's clock is ahead of the machine's, and never was anything else here: it
+        has jumped before we came, or the machine's clock is wrong, and the others know the time.
+        """
+        return self._guard.ahead_ms is not None and not self._samples
 
     def on_biz_version(self, listener: Callable[[int], None]) -> None:
         """
@@ -178,9 +185,12 @@ class Clock:
         return self._upper_ms + at_s * FASTEST_MS
 
     def now_ms(self) -> float:
-        """The database's clock in ms, never ahead of it. UNKNOWN_MS: no moment has come."""
+        """The database's clock in ms, never ahead of it. Unknown is -inf: no moment has come."""
         if self._frozen_ms is not None:
             return self._frozen_ms
+        if self.is_lost:
+            # Submits are taken and shown all the same; the machine's clock is the one behind.
+            return time.time() * 1000
         return self._now(monotonic_s())
 
     def uncertainty_ms(self) -> float:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import time
+
 import httpx
 import psycopg
 
 from broker.api.context import Context
+from broker.changer import Changer, Wish
+from broker.submission import Accepted, Submission
+from broker.submitter import Submitter
 from tests.fix_clock import DatabaseClock
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
+from wheel_timer.store.change import Change
 from wheel_timer.store.node import beat, nodes
 
 HOUR_MS = 3_600_000
@@ -41,6 +47,26 @@ async def test_a_jump_is_told_and_accepted_once_and_recorded(
     ((actor, action, object_, ahead_ms),) = rows
     assert (actor, action, object_) == ("local", "wheel.accept-jump", "wheel")
     assert abs(ahead_ms - HOUR_MS) < 1_000
+
+
+async def test_a_broker_that_starts_after_a_jump_takes_submits_and_changes(
+    context: Context, clock: DatabaseClock, db: Database
+) -> None:
+    """It calls nobody, and what it is sent is there."""
+    clock.jump(HOUR_MS)
+    late = Clock(db)
+    await late.measure()
+    assert not late.is_known()
+    submitter = Submitter(db=db, event_center=context.event_center, clock=late)
+    (soon,) = await submitter.submit([Submission("orders", None, delay_ms=500)])
+    assert isinstance(soon, Accepted)
+    assert abs(soon.start_time_ms - time.time() * 1000 - 500) < 1_000
+    await submitter.stop()
+    changer = Changer(db=db, event_center=context.event_center, clock=late)
+    shift = Change(soon.task_id, "patch", "local", to_time_ms=0)
+    granted = await changer.change(Wish(shift, delay_ms=60_000))
+    assert granted.verdict == "changed" or granted.task is not None
+    await changer.stop()
 
 
 async def test_a_node_that_holds_back_alone_is_named_and_gets_its_consent(
