@@ -12,8 +12,8 @@ are deleted: so a task is there whole or gone whole, at every moment and after e
 
 A partition is looked at when its first task will have waited for so long, or its last will have
 expired; when its rows were updated since, for then they may have been settled; and once a day. But
-not more often than LOOK_EACH_MS, and for no more than a fiftieth of the time. What was seen is kept
-in memory: a new leader looks at everything once.
+not more often than LOOK_EACH_MS, and for no more than a five-hundredth of the time. What was seen
+is kept in memory: a new leader looks at everything once.
 
 It works beside the due hand at a third of the time, never under the fence and never in the
 partition where the hands stand but by single rows. Each step may be repeated.
@@ -45,7 +45,8 @@ NAP_S: Final = 5.0
 # By the database's clock, so that a test's clock brings the next look along.
 LOOK_EACH_MS: Final = 60_000
 LOOK_ANYHOW_MS: Final = 86_400_000
-LOOK_SHARE: Final = 1 / 50
+# What is read pushes other pages out of Postgres' memory: of a partition of 4 GB, once an hour.
+LOOK_SHARE: Final = 1 / 500
 # 16 MB: 20 ms of reading where it is in memory.
 LOOK_BLOCKS: Final = 2048
 # Some hundred rows: a batch finds its rows without reading far.
