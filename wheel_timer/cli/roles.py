@@ -71,7 +71,7 @@ def migrate(
         for name in names:
             out.print(Text.assemble(("applied  ", "green"), name))
         if not names:
-            out.print("nothing to do: the schema is up to date")
+            out.print(f"the schema is up to date (SHARDS {settings.shards})")
 
 
 def broker(
