@@ -161,6 +161,10 @@ class World:
             if process in some:
                 some.remove(process)
 
+    def port(self, broker: Process) -> int:
+        """Where a broker serves."""
+        return self._ports[broker.name]
+
     def _open_ports(self) -> Sequence[int]:
         return list(self._ports.values())
 
