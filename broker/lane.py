@@ -123,6 +123,10 @@ class Lane:
         """References held that no callback was started for."""
         return len(self._waiting) + self.claiming + len(self._claimed)
 
+    def first_ms(self, now_ms: float) -> float:
+        """The moment of what waits first; now, where that is to come or nothing waits."""
+        return min(now_ms, self._waiting[0][0]) if self._waiting else now_ms
+
     @property
     def is_idle(self) -> bool:
         """Whether nothing of this lane is held here."""

@@ -221,7 +221,7 @@ class Notifier:
         # The read that was under way may have brought some more.
         await self._hand_back_all()
         await self._leave()
-        self._report.state(self._lanes.values())
+        self._report.state(self._lanes.values(), self._clock.now_ms())
         await self._transport.aclose()
 
     def _lanes_with_room(self) -> list[str]:
@@ -320,7 +320,7 @@ class Notifier:
                 self._send(self._hand_back(foreign))
             self._holding.look()
             self._reader.wake()
-        self._report.state(self._lanes.values())
+        self._report.state(self._lanes.values(), self._clock.now_ms())
         self._waits.look(self._lanes.values())
         self._recovery.look(self._lanes.values())
 

@@ -60,14 +60,17 @@ class Report:
             self._warn(result)
         logger.debug("task %s attempt %d: %s", result.task_id, result.attempt, result.outcome)
 
-    def state(self, lanes: Iterable[Lane]) -> None:
+    def state(self, lanes: Iterable[Lane], now_ms: float) -> None:
         """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
         self._count()
+        oldest_ms = now_ms
         for lane in lanes:
+            oldest_ms = min(oldest_ms, lane.first_ms(now_ms))
             state = (lane.in_flight, lane.depth, not lane.gate.breaker.is_closed)
             if self._state.get(lane.biz_type, RESTING) != state:
                 self._state[lane.biz_type] = state
                 metrics.lane_state(lane.biz_type, *state)
+        metrics.oldest_due((now_ms - oldest_ms) / 1000)
 
     def _count(self) -> None:
         ended, self._ended = self._ended, []

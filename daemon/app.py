@@ -192,6 +192,7 @@ class Daemon:
             found_deltas=ledger.wake,
         )
         fill = FillHand(
+            clock=self._clock,
             db=self._db,
             event_center=event_center,
             leader=leader,

@@ -16,6 +16,8 @@ from daemon.hand import Tick
 from daemon.leader import Leader
 from daemon.limits import Limits
 from daemon.windows import Windows
+from wheel_timer import metrics
+from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
@@ -23,6 +25,8 @@ from wheel_timer.signal import reached
 from wheel_timer.store import requeue as store
 
 FILL_EACH_S: Final = 1.0
+COUNT_EACH_S: Final = 15.0
+COUNTING_SHARD: Final = 0
 PAGE_ROWS: Final = 1_000
 # For one lane in one tick: 0.1 s of work of Postgres.
 ROWS_MAX: Final = 5_000
@@ -41,8 +45,12 @@ class FillHand:
         leader: Leader,
         limits: Limits,
         windows: Windows,
+        clock: Clock,
     ) -> None:
         self._db = db
+        self._clock = clock
+        self._counted: set[str] = set()
+        self._counted_s = -COUNT_EACH_S
         self._event_center = event_center
         self._leader = leader
         self._limits = limits
@@ -53,6 +61,10 @@ class FillHand:
         await self._limits.refresh()
         lines = await store.lines(self._db, self._leader.shard)
         self._windows.stand(lines)
+        now_ms = self._clock.now_ms()
+        oldest_ms = min((line.first_start_ms for line in lines.values()), default=now_ms)
+        metrics.oldest_due((now_ms - oldest_ms) / 1000)
+        await self._count()
         names = self._windows.watched()
         if not names:
             return Tick(0, FILL_EACH_S)
@@ -71,6 +83,15 @@ class FillHand:
         if filled:
             reached("fill.filled")
         return Tick(filled, FILL_EACH_S)
+
+    async def _count(self) -> None:
+        """Of the whole table, so one leader is enough."""
+        now_s = time.monotonic()
+        if self._leader.shard == COUNTING_SHARD and now_s - self._counted_s >= COUNT_EACH_S:
+            self._counted_s = now_s
+            counted = await store.requeue_rows(self._db)
+            metrics.requeue_rows(dict.fromkeys(self._counted - counted.keys(), 0) | counted)
+            self._counted |= counted.keys()
 
     async def _fill(self, name: str, room: int) -> int:
         filled = 0

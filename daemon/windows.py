@@ -18,6 +18,7 @@ from typing import Final
 
 from wheel_timer.biz import BizType
 from wheel_timer.publishing import Level, Room
+from wheel_timer.store.requeue import Line
 from wheel_timer.window import window
 
 # A lane of fewer entries is as good as empty: how fast it is worked off says nothing.
@@ -99,11 +100,11 @@ class Windows:
             at_ms = lane.tail_ms = max(lane.tail_ms, soon_ms) + step_ms
         return int(at_ms)
 
-    def stand(self, tails: Mapping[str, int]) -> None:
-        """Who stands in line, in Postgres, and when the last one is due (ms)."""
-        for name, tail_ms in tails.items():
+    def stand(self, lines: Mapping[str, Line]) -> None:
+        """Who stands in line, in Postgres."""
+        for name, line in lines.items():
             lane = self._lane(name)
-            lane.tail_ms = max(lane.tail_ms, tail_ms)
+            lane.tail_ms = max(lane.tail_ms, line.last_due_ms)
 
     def watched(self) -> list[str]:
         """The lanes that are worth a look."""

@@ -159,6 +159,7 @@ class Hands:
                 retention_s=RETENTION_S,
             )
             self.fill = FillHand(
+                clock=self.clock,
                 db=self.db,
                 event_center=self.event_center,
                 leader=self.leader,

@@ -1393,7 +1393,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_lines_v1(p_shard smallint) RETURNS TABLE(biz_type text, last_due bigint)
+CREATE FUNCTION public.wheel_lines_v1(p_shard smallint) RETURNS TABLE(biz_type text, last_due bigint, first_start bigint)
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'
     SET plan_cache_mode TO 'force_custom_plan'
@@ -1416,6 +1416,12 @@ BEGIN
         ORDER BY q.due_at DESC, q.task_id DESC
         LIMIT 1;
         IF FOUND THEN
+            SELECT q.start_time INTO first_start
+            FROM timer_requeue AS q
+            WHERE q.biz_type = wheel_lines_v1.biz_type AND q.reason = 'overflow'
+                AND q.shard = p_shard
+            ORDER BY q.due_at, q.task_id
+            LIMIT 1;
             RETURN NEXT;
         END IF;
     END LOOP;

@@ -127,6 +127,17 @@ _REAPED: Final = _counter(
 _PARTITIONS_EMPTIED: Final = _counter(
     "partitions_emptied_total", "Partitions of the wheel that were truncated."
 )
+_REQUEUE_ROWS: Final = _gauge(
+    "requeue_rows",
+    "Requeue rows by reason, as Postgres estimated them when it last analyzed the table.",
+    ["reason"],
+    multiprocess_mode="livemostrecent",
+)
+_OLDEST_DUE: Final = _gauge(
+    "oldest_due_seconds",
+    "How long ago the task was due that waits longest, in a broker or in line for its lane.",
+    multiprocess_mode="livemax",
+)
 _LANE_INFLIGHT: Final = _gauge(
     "lane_inflight", "Callbacks under way.", ["biz_type"], multiprocess_mode="livesum"
 )
@@ -285,6 +296,17 @@ def reaped(status: str, tasks: int) -> None:
 
 def partition_emptied() -> None:
     _PARTITIONS_EMPTIED.inc()
+
+
+def requeue_rows(rows: Mapping[str, int]) -> None:
+    """By reason; one that is not named has none."""
+    for reason, count in rows.items():
+        _REQUEUE_ROWS.labels(reason).set(count)
+
+
+def oldest_due(age_s: float) -> None:
+    """Of what waits in this process, or in Postgres by its look; 0: nothing is late."""
+    _OLDEST_DUE.set(max(0.0, age_s))
 
 
 def lane_state(biz_type: str, calls: int, depth: int, is_broken: bool) -> None:

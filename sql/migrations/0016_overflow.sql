@@ -166,10 +166,10 @@ BEGIN
 END
 $$;
 
--- The biz_types of which any task waits in line for its lane, and when the last one is due: two
--- index descents for each of them.
+-- The biz_types of which any task waits in line for its lane, when the last row is due, and when
+-- the first one's task was: three index descents for each of them.
 CREATE FUNCTION wheel_lines_v1(p_shard smallint)
-RETURNS TABLE (biz_type text, last_due bigint)
+RETURNS TABLE (biz_type text, last_due bigint, first_start bigint)
 LANGUAGE plpgsql STABLE
 SET search_path FROM CURRENT
 SET plan_cache_mode = force_custom_plan
@@ -192,6 +192,12 @@ BEGIN
         ORDER BY q.due_at DESC, q.task_id DESC
         LIMIT 1;
         IF FOUND THEN
+            SELECT q.start_time INTO first_start
+            FROM timer_requeue AS q
+            WHERE q.biz_type = wheel_lines_v1.biz_type AND q.reason = 'overflow'
+                AND q.shard = p_shard
+            ORDER BY q.due_at, q.task_id
+            LIMIT 1;
             RETURN NEXT;
         END IF;
     END LOOP;

@@ -71,10 +71,10 @@ SELECT wheel_fill_v1(
 -- name: lines
 -- The lanes for whose room tasks wait.
 -- In:    shard
--- Out:   biz_type, due_at bigint (ms) of the last in line
--- Cost:  two index descents each
+-- Out:   biz_type, due_at (ms) of the last in line, start_time (ms) of the first one's task
+-- Cost:  three index descents each
 -- Locks: none
-SELECT l.biz_type, l.last_due FROM wheel_lines_v1(CAST(:shard AS smallint)) AS l
+SELECT l.biz_type, l.last_due, l.first_start FROM wheel_lines_v1(CAST(:shard AS smallint)) AS l
 
 -- name: fetch
 -- Take the first in line of some biz_types, to be called without the event center.
@@ -87,3 +87,18 @@ FROM wheel_fetch_v1(
     CAST(:shard AS smallint), CAST(:biz_types AS text[]), CAST(:limits AS integer[]),
     CAST(:visibility_ms AS bigint), CAST(:lookahead_ms AS bigint)
 ) AS f
+
+-- name: requeue_rows
+-- How many requeue rows there are, as the last analyze saw it.
+-- In:    nothing
+-- Out:   reason, count bigint
+-- Cost:  two rows of the catalog
+-- Locks: none
+SELECT u.reason, CAST(greatest(0, u.frequency * c.reltuples) AS bigint)
+FROM pg_class AS c
+JOIN pg_namespace AS n ON n.oid = c.relnamespace
+JOIN pg_stats AS s
+    ON s.schemaname = n.nspname AND s.tablename = c.relname AND s.attname = 'reason'
+CROSS JOIN unnest(CAST(CAST(s.most_common_vals AS text) AS text[]), s.most_common_freqs)
+    AS u(reason, frequency)
+WHERE c.oid = CAST('timer_requeue' AS regclass)

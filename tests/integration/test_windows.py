@@ -23,6 +23,7 @@ from wheel_timer.database import Database
 from wheel_timer.store import biz as store_biz
 from wheel_timer.store import due as store_due
 from wheel_timer.store.claim import claim
+from wheel_timer.store.requeue import lines, requeue_rows
 from wheel_timer.store.settle import settle_again, settle_final
 from wheel_timer.store.submit import submit
 from wheel_timer.task import NewTask, Result
@@ -114,6 +115,11 @@ async def test_what_finds_no_room_stands_in_line_spaced_and_delays_no_other(
     }
     assert limited.due.current_ms >= clock.now_ms()
     await audits_hold()
+    (line,) = (await lines(db, 0)).items()
+    assert line == (BIZ_TYPE, (dues[-1], made[BIZ_TYPE][0].start_time_ms + 18))
+    analyzer = await sessions.open()
+    await analyzer.execute("ANALYZE timer_requeue")
+    assert await requeue_rows(db) == {"overflow": len(dues)}
 
 
 async def test_the_line_moves_up_as_its_lane_is_worked_off(

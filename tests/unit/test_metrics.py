@@ -31,6 +31,8 @@ def touched() -> None:
     metrics.hand_lag(0, "due", 0.0)
     metrics.leads(0, True)
     metrics.swept("unpublished", 1)
+    metrics.requeue_rows({"near": 3})
+    metrics.oldest_due(1.0)
     metrics.reaped("finished", 1)
     metrics.partition_emptied()
     metrics.lane_state("orders", 3, 2, True)
@@ -47,7 +49,7 @@ def touched() -> None:
 @pytest.mark.usefixtures("touched")
 def test_every_metric_is_exposed_under_our_prefix_with_its_meaning() -> None:
     families = _families()
-    assert len(families) == 27
+    assert len(families) == 29
     for name, family in families.items():
         assert name.startswith("wheel_timer_")
         assert family.documentation.endswith(".")

@@ -7,6 +7,7 @@ import pytest
 from daemon.windows import DEEP, Windows
 from wheel_timer.biz import BizType
 from wheel_timer.publishing import Level, Room
+from wheel_timer.store.requeue import Line
 from wheel_timer.window import WINDOW_MAX, WINDOW_MIN, WINDOW_UNMEASURED, window
 
 NOW_MS = 1_800_000_000_000
@@ -80,12 +81,12 @@ def test_a_line_is_spaced_from_its_end_and_who_stood_in_it_stays_near_its_head(
     in_line = [windows.line_up("limited", NOW_MS, stood_in_line=False) for _ in range(1_000)]
     assert (in_line[0], in_line[-1]) == (NOW_MS + 15_010, NOW_MS + 25_000)
     assert windows.line_up("limited", NOW_MS + 1_000, stood_in_line=True) == NOW_MS + 16_010
-    windows.stand({"limited": NOW_MS + 90_000})
+    windows.stand({"limited": Line(NOW_MS + 90_000, NOW_MS)})
     assert windows.line_up("limited", NOW_MS, stood_in_line=False) == NOW_MS + 90_010
 
 
 def test_a_lane_is_filled_once_half_of_it_is_free(windows: Windows) -> None:
-    windows.stand({"limited": NOW_MS})
+    windows.stand({"limited": Line(NOW_MS, NOW_MS)})
     windows.looked({"limited": Level(1_500, 0)}, 0.0, ["limited"])
     assert windows.free("limited") == 0
     windows.looked({"limited": Level(1_499, 0)}, 1.0, ["limited"])

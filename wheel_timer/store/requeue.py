@@ -116,9 +116,22 @@ async def fill(db: Database, shard: int, epoch: int, biz_type: str, limit: int) 
     return filled
 
 
-async def lines(db: Database, shard: int) -> dict[str, int]:
-    """The biz_types of which tasks stand in line, and when the last of each is due (ms)."""
+class Line(NamedTuple):
+    """A lane's line: when its last row is due, and when its first row's task was (ms)."""
+
+    last_due_ms: int
+    first_start_ms: int
+
+
+async def lines(db: Database, shard: int) -> dict[str, Line]:
+    """The lines there are, by biz_type."""
     rows = await db.fetch("lines", {"shard": shard})
+    return {row[0]: Line(*row[1:]) for row in rows}
+
+
+async def requeue_rows(db: Database) -> dict[str, int]:
+    """How many requeue rows there are, by reason: an estimate, from the last analyze."""
+    rows = await db.fetch("requeue_rows", {})
     return {row[0]: row[1] for row in rows}
 
 
