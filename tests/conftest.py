@@ -34,6 +34,7 @@ pytest_plugins = [
     "tests.fix_lanes",
     "tests.fix_delivery",
     "tests.fix_explored",
+    "tests.fix_client",
 ]
 
 

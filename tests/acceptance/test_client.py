@@ -56,7 +56,7 @@ def test_a_server_that_says_nothing_is_given_up() -> None:
             with pytest.raises(Unreachable) as caught:
                 client.submit("default", delay=1)
         assert caught.value.was_sent
-        assert 0.4 <= time.monotonic() - began_s < 2.0
+        assert 0.4 <= time.monotonic() - began_s < 5.0
 
 
 async def test_nobody_there_is_unreachable() -> None:

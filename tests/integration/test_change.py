@@ -1,4 +1,4 @@
-"""Change of mind in SQL: every verb in every state, where the rows go, and what is left behind."""
+"""Change of mind in SQL: every verb in every state, and what is left behind."""
 
 from __future__ import annotations
 
@@ -7,73 +7,31 @@ from typing import Any, Final
 import pytest
 
 from tests.fix_audits import AuditsHold
+from tests.fix_change import (
+    DAY_MS,
+    EVERYTHING,
+    HOUR_MS,
+    STATES,
+    TIMEOUT_MS,
+    claimed,
+    one,
+    result_of,
+    row_of,
+    task_in,
+    task_like,
+)
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import ref_to, task_at
 from tests.fix_sessions import Sessions
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected
-from wheel_timer.store.change import BATCH_ROWS_MAX, Change, Changed, Verb, change
+from wheel_timer.store.change import BATCH_ROWS_MAX, Change, Verb, change
 from wheel_timer.store.claim import claim
 from wheel_timer.store.settle import settle_again, settle_final
 from wheel_timer.store.submit import submit
-from wheel_timer.store.task import TaskRow, attempts, lookup
-from wheel_timer.task import Claim, NewTask, Result, Status
+from wheel_timer.store.task import attempts
+from wheel_timer.task import Status
 from wheel_timer.wheel import new_task_id
-
-TIMEOUT_MS: Final = 10_000
-LEASE_MS: Final = TIMEOUT_MS + 5_000
-HOUR_MS: Final = 3_600_000
-DAY_MS: Final = 86_400_000
-STATES: Final = ("waiting", "due", "delivering", "expired", "finished", "failed", "cancelled")
-EVERYTHING: Final = """
-SELECT
-    (SELECT array_agg(t.* ORDER BY t.task_id, t.start_time)::text FROM timer_task AS t),
-    (SELECT array_agg(q.* ORDER BY q.task_id)::text FROM timer_requeue AS q),
-    (SELECT array_agg(a.* ORDER BY a.task_id, a.attempt)::text FROM timer_attempt AS a),
-    (SELECT array_agg(d.* ORDER BY d.task_id)::text FROM timer_dead AS d),
-    (SELECT array_agg(c.* ORDER BY c.change_id)::text FROM timer_change AS c)
-"""
-REQUEUED: Final = "SELECT due_at, start_time, reason FROM timer_requeue WHERE task_id = %s"
-
-
-async def claimed(db: Database, task: NewTask, moment_ms: int | None = None) -> Claim:
-    (mine,) = (await claim(db, [ref_to(task, moment_ms)], [TIMEOUT_MS])).claims
-    return mine
-
-
-def result_of(mine: Claim, outcome: str, **facts: Any) -> Result:
-    return Result(
-        mine.task_id, mine.start_time_ms, mine.biz_type, mine.attempt, mine.revision, outcome,
-        **{"retention_ms": 60_000, "started_ms": mine.first_attempt_ms, **facts},
-    )  # fmt: skip
-
-
-async def task_in(state: str, db: Database, clock: DatabaseClock) -> NewTask:
-    """A task in this state; the clock stands."""
-    now_ms = clock.freeze()
-    task = task_at(now_ms + DAY_MS if state == "waiting" else now_ms, biz_data=b"1")
-    await submit(db, 0, [task])
-    match state:
-        case "delivering":
-            await claimed(db, task)
-        case "expired":
-            await claimed(db, task)
-            clock.advance(LEASE_MS + 1)
-        case "finished" | "failed" | "cancelled":
-            mine = await claimed(db, task)
-            clock.advance(40)
-            await settle_final(db, [result_of(mine, state, error="e", http_status=500)])
-    return task
-
-
-async def row_of(db: Database, task: NewTask) -> TaskRow:
-    return (await lookup(db, [task.task_id]))[task.task_id]
-
-
-async def one(db: Database, task: NewTask, verb: Verb, **what: Any) -> Changed:
-    (changed,) = await change(db, [Change(task.task_id, verb, **{"actor": "local", **what})])
-    return changed
-
 
 CANCELS: Final = {
     # state: (verdict of a plain cancel, with stop, with discard)
@@ -238,81 +196,6 @@ async def test_what_puts_a_task_on_the_wheel_anew_in_each_state(
         clock.freeze()
     mine = await claimed(db, task_like(task, start_ms))
     assert (mine.revision, mine.attempt) == (2, old.attempts + 1)
-
-
-def task_like(task: NewTask, start_time_ms: int) -> NewTask:
-    """The same task where it is now."""
-    return NewTask(task.task_id, start_time_ms, task.biz_type)
-
-
-async def test_a_task_goes_away_on_and_home_and_is_found_at_every_place(
-    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
-) -> None:
-    """The home row forwards, alone; every other place is left without a trace."""
-    home_ms = clock.freeze() + DAY_MS
-    task = task_at(home_ms, biz_data=b"1", biz_id="a", callback=b'{"url":"http://a/"}')
-    await submit(db, 0, [task])
-    places = "SELECT array_agg(start_time ORDER BY start_time) FROM timer_task WHERE status = %s"
-    for to_ms in (home_ms + 40 * DAY_MS, home_ms + 90 * DAY_MS, home_ms - HOUR_MS, home_ms):
-        assert (await one(db, task, "patch", to_time_ms=to_ms)).verdict == "done"
-        row = await row_of(db, task)
-        assert (row.start_time, row.biz_data, row.biz_id) == (to_ms, b"1", "a")
-        assert await sessions.value(places, 0) == [to_ms]
-        assert await sessions.value(places, 4) == (None if to_ms == home_ms else [home_ms])
-        await audits_hold()
-    assert (await row_of(db, task)).revision == 5
-    for to_ms in (home_ms + 40 * DAY_MS, home_ms + 90 * DAY_MS):
-        await one(db, task, "patch", to_time_ms=to_ms)
-    assert (await one(db, task, "cancel")).verdict == "done"
-    assert (await row_of(db, task)).status == Status.CANCELLED
-    await audits_hold()
-
-
-async def test_a_move_into_what_is_closed_has_a_requeue_row_at_its_new_place(
-    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
-) -> None:
-    now_ms = clock.freeze()
-    task = task_at(now_ms + DAY_MS)
-    await submit(db, 0, [task])
-    assert (await one(db, task, "patch", to_time_ms=now_ms - HOUR_MS)).is_near
-    place = (now_ms + 2_000, now_ms - HOUR_MS, "near")
-    assert await sessions.row(REQUEUED, task.task_id) == place
-    await audits_hold()
-    assert not (await one(db, task, "patch", to_time_ms=now_ms + HOUR_MS)).is_near
-    assert await sessions.value("SELECT count(*) FROM timer_requeue") == 0
-    await audits_hold()
-
-
-@pytest.mark.parametrize("verb", ["run", "replay"])
-async def test_what_an_operation_makes_due_is_queued_and_not_published(
-    verb: Verb, db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
-) -> None:
-    task = await task_in("waiting" if verb == "run" else "failed", db, clock)
-    now_ms = clock.now_ms()
-    changed = await one(db, task, verb, due_ms=now_ms + 30_000)
-    assert (changed.verdict, changed.is_near) == ("done", False)
-    start_ms = min(task.start_time_ms, now_ms)
-    assert await sessions.row(REQUEUED, task.task_id) == (now_ms + 30_000, start_ms, verb)
-    await audits_hold()
-
-
-async def test_a_task_that_waits_for_its_retry_keeps_waiting_when_only_its_data_change(
-    db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
-) -> None:
-    task = task_at(clock.freeze(), biz_data=b"1", max_age_ms=9)
-    await submit(db, 0, [task])
-    mine = await claimed(db, task)
-    await settle_again(db, 0, [result_of(mine, "retry", delay_ms=60_000)])
-    requeued = await sessions.row(REQUEUED, task.task_id)
-    what: dict[str, Any] = {"has_data": True, "biz_data": b"2", "has_max_age": True}
-    assert (await one(db, task, "patch", **what)).verdict == "done"
-    row = await row_of(db, task)
-    assert (row.biz_data, row.max_age, row.revision, row.failures) == (b"2", None, 2, 1)
-    assert row.next_at == clock.now_ms() + 60_000
-    assert await sessions.row(REQUEUED, task.task_id) == requeued
-    assert (await one(db, task, "run")).is_near
-    assert (await row_of(db, task)).next_at is None
-    await audits_hold()
 
 
 @pytest.mark.parametrize("outcome", ["finished", "failed", "retry"])

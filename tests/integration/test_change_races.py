@@ -13,13 +13,13 @@ from psycopg import AsyncConnection
 
 from broker.changer import Changer, Wish
 from tests.fix_audits import AuditsHold
+from tests.fix_change import HOUR_MS, TIMEOUT_MS, claimed, one, result_of, row_of
 from tests.fix_clock import DatabaseClock
 from tests.fix_delivery import Delivery
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_hands import Hands, ref_to, task_at
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
-from tests.integration.test_change import HOUR_MS, TIMEOUT_MS, claimed, one, result_of, row_of
 from wheel_timer.database import STATEMENT_TIMEOUT_S, Database, Rows, run
 from wheel_timer.store.change import Change
 from wheel_timer.store.claim import claim
@@ -281,12 +281,13 @@ async def test_the_late_success_of_an_old_body_does_not_finish_the_new_one(
     delivery: Delivery, endpoint: Endpoint, audits_hold: AuditsHold
 ) -> None:
     """Frozen in its call, replaced, thawed: the broker's 200 is for a life that is over."""
-    endpoint.answer = Answer(delay_s=0.4)
+    endpoint.answer = Answer(delay_s=1.0)
     (task_id,) = await delivery.submit(biz_data=b"old")
     await endpoint.wait_for(1)
+    endpoint.answer = Answer()
     task = await delivery.task(task_id)
     there = NewTask(task_id, task.start_time, task.biz_type)
-    to_ms = int(delivery.clock.now_ms()) + 600
+    to_ms = int(delivery.clock.now_ms()) + 1_500
     what = {"to_time_ms": to_ms, "has_traceparent": True, **NEW}
     changed = await one(delivery.db, there, "replace", **what)
     assert (changed.verdict, changed.is_near) == ("done", True)
@@ -306,7 +307,7 @@ async def test_the_late_success_of_an_old_body_does_not_finish_the_new_one(
 async def test_of_a_cancel_and_the_delivery_exactly_one_wins_and_the_answer_says_which(
     delivery: Delivery, endpoint: Endpoint, audits_hold: AuditsHold
 ) -> None:
-    """Around the moment of the claim, some 12 ms ahead, and up to 5 ms after the moment."""
+    """Around the moment of the claim, some 12 ms ahead, and after it."""
     dice = random.Random(5)
     changer = Changer(db=delivery.db, event_center=delivery.event_center, clock=delivery.clock)
     begin_ms = int(delivery.clock.now_ms()) + 300
@@ -317,7 +318,9 @@ async def test_of_a_cancel_and_the_delivery_exactly_one_wins_and_the_answer_says
     await delivery.submit(tasks)
 
     async def cancel(task: NewTask) -> str:
-        at_ms = task.start_time_ms + dice.uniform(-25, 5)
+        # Some come late, so that the delivery wins a part of them on a busy machine, too.
+        latest_ms = 200 if dice.random() < 0.25 else 5
+        at_ms = task.start_time_ms + dice.uniform(-25, latest_ms)
         await asyncio.sleep(max(0.0, (at_ms - delivery.clock.now_ms()) / 1000))
         return (await changer.change(Wish(Change(task.task_id, "cancel")))).verdict
 
@@ -331,6 +334,7 @@ async def test_of_a_cancel_and_the_delivery_exactly_one_wins_and_the_answer_says
         else:
             assert verdict in ("delivering", "settled")
             assert (status, was_called) == ("finished", True)
-    assert {"done", "delivering"} <= set(verdicts)
+    assert "done" in verdicts
+    assert {"delivering", "settled"} & set(verdicts)
     await changer.stop()
     await audits_hold()

@@ -248,7 +248,8 @@ async def test_the_deadline_is_one_for_the_whole_call(call: Caller, endpoint: En
     answer = await call(endpoint.url, timeout=0.3)
     assert (answer.status, answer.error_class) == (None, "timeout")
     assert answer.error == "no complete answer within 0.3 s"
-    assert 0.3 <= time.monotonic() - begun_s < 1.0
+    # The body would go on for hours.
+    assert 0.3 <= time.monotonic() - begun_s < 5.0
 
 
 async def test_silence_ends_at_the_deadline_and_frees_the_connection(

@@ -24,12 +24,10 @@ async def test_a_hand_at_rest_has_no_lag(
     hands: Hands, clock: DatabaseClock, lags: list[float]
 ) -> None:
     clock.freeze()
-    await hands.clock.measure()
-    await hands.due.tick()
+    await hands.tick()
     stood_ms = hands.due.current_ms
     clock.advance(30_000)
-    await hands.clock.measure()
-    await hands.due.tick()
+    await hands.tick()
     assert hands.due.current_ms == stood_ms, "nothing was due: it rests"
     assert lags == [0, 0]
 
@@ -38,17 +36,15 @@ async def test_a_hand_that_cannot_pass_the_fence_lags(
     hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, lags: list[float]
 ) -> None:
     now_ms = clock.freeze()
-    await hands.clock.measure()
-    await hands.due.tick()
+    await hands.tick()
     await submit(db, 0, [task_at(now_ms + 4_000)], lookahead_ms=1_000)
     writer = await sessions.open()
     async with writer.transaction():
         await writer.execute("SELECT wheel_fence_v1(CAST(0 AS smallint))")
         clock.advance(4_500)
-        await hands.clock.measure()
-        await hands.due.tick()
+        await hands.tick()
         behind_s = (clock.now_ms() - hands.due.current_ms) / 1000
         assert lags[-1] == pytest.approx(behind_s, abs=0.1)
         assert behind_s > 3
-    await hands.due.tick()
+    await hands.tick()
     assert lags[-1] == 0

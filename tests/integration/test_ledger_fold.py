@@ -171,7 +171,7 @@ async def test_the_hand_folds_what_a_look_has_found_and_shows_the_totals(
     await change(db, [Change(task.task_id, "cancel") for task in tasks[:10]])
     woken: list[bool] = []
     hands.due._found_deltas = lambda: woken.append(True)
-    await hands.due.tick()
+    await hands.tick()
     assert woken == [True]
     ledger.wake()
     ledger._shown_s = 0.0
@@ -182,7 +182,7 @@ async def test_the_hand_folds_what_a_look_has_found_and_shows_the_totals(
     ledger.end()
     assert 'wheel_timer_pending_tasks{biz_type="orders"} 0.0' in metrics.scrape().decode()
     woken.clear()
-    await hands.due.tick()
+    await hands.tick()
     assert woken == []
     await audits_hold()
 

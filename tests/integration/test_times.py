@@ -73,7 +73,7 @@ async def test_the_hands_go_over_the_rings_end(
     await submit(db, 0, [*tasks, *far])
     for tick in range(24):
         clock.advance(250)
-        await hands.due.tick()
+        await hands.tick()
         if tick % 4 == 3:
             await audits_hold()
     assert await lanes.ids() == [task.task_id for task in tasks]
@@ -220,13 +220,13 @@ async def test_a_database_clock_that_jumps_an_hour_ahead_closes_nothing_until_it
     for module in (clock_module, database_module):
         monkeypatch.setattr(module, "monotonic_s", lambda: real_s() - 3_600)
     for _ in range(3):
-        tick = await hands.due.tick()
+        tick = await hands.tick()
         assert tick.work == 0
     assert await sessions.value("SELECT wheel_closed_to_v1(CAST(0 AS smallint))") == closed_ms
     assert await lanes.ids() == []
     monkeypatch.undo()
     await sessions.until("SELECT wheel_now_ms() > %s", closed_ms)
-    await hands.due.tick()
+    await hands.tick()
     assert hands.due.current_ms > closed_ms
     await audits_hold()
 

@@ -1,4 +1,4 @@
-"""wheel_timer/client: what is sent, when again, and what is raised; the server is a function."""
+"""wheel_timer/client: what is sent and what is made of the answer; the server is a function."""
 
 from __future__ import annotations
 
@@ -8,86 +8,19 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
-from uuid import UUID
 
 import httpx
 import pytest
 
+from tests.fix_client import SUBMITTED, TASK, TASK_ID, Server, client_of, no, ok
 from wheel_timer.client import (
     AsyncClient,
     Client,
-    Conflict,
     InvalidRequest,
-    NotFound,
-    Overloaded,
-    QuotaUsedUp,
-    RateLimited,
-    Refused,
-    ServerError,
-    TaskSettled,
-    Unauthorized,
-    Unreachable,
 )
 
-TASK_ID = UUID("01980a4c-3b61-8000-9d0e-1f6f3c1a2b4d")
-SUBMITTED = {
-    "task_id": str(TASK_ID),
-    "status": "pending",
-    "duplicate": False,
-    "start_time": "2026-12-01T09:00:00.000Z",
-}
-TASK = {
-    **SUBMITTED,
-    "biz_type": "orders",
-    "create_time": "2026-12-01T08:00:00.000Z",
-    "a_field_of_a_newer_server": 1,
-}
-
-Answer = httpx.Response | Exception
-
-
-class Server:
-    """Answers from a list, one a request; the last one for ever."""
-
-    def __init__(self, *answers: Answer) -> None:
-        self.answers = list(answers)
-        self.requests: list[httpx.Request] = []
-
-    def __call__(self, request: httpx.Request) -> httpx.Response:
-        self.requests.append(request)
-        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
-        if isinstance(answer, Exception):
-            raise answer
-        return httpx.Response(answer.status_code, headers=answer.headers, content=answer.content)
-
-    def bodies(self) -> list[Any]:
-        return [json.loads(request.content) for request in self.requests]
-
-
-def ok(content: Any, status: int = 200) -> httpx.Response:
-    return httpx.Response(status, json=content)
-
-
-def no(status: int, name: str, headers: dict[str, str] | None = None, **more: Any) -> Any:
-    problem = {"type": f"/problems/{name}", "title": "No", "status": status, "detail": "so"}
-    return httpx.Response(status, json={**problem, **more}, headers=headers)
-
-
-def client_of(server: Server, **options: Any) -> Client:
-    return Client("http://orders", "k3y", transport=httpx.MockTransport(server), **options)
-
-
-@pytest.fixture(autouse=True)
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The pauses between tries, which nobody waits for."""
-    slept: list[float] = []
-    monkeypatch.setattr("time.sleep", slept.append)
-
-    async def sleep(seconds: float) -> None:
-        slept.append(seconds)
-
-    monkeypatch.setattr("wheel_timer.client.async_client.asyncio.sleep", sleep)
-    return slept
+# Nobody waits here.
+pytestmark = pytest.mark.usefixtures("pauses")
 
 
 def test_a_submit_carries_the_key_and_what_was_given() -> None:
@@ -132,107 +65,10 @@ def test_a_naive_datetime_is_refused_before_anything_is_sent() -> None:
     assert server.requests == []
 
 
-def test_a_try_whose_answer_was_lost_is_no_second_task() -> None:
-    server = Server(httpx.ReadError("reset"), ok({**SUBMITTED, "duplicate": True}))
-    submitted = client_of(server).submit("orders", delay=5)
-    first, second = (body["biz_id"] for body in server.bodies())
-    assert first == second == submitted.biz_id
-    assert UUID(first).version == 4
-    assert not submitted.duplicate, "it is our own first try"
-
-
 def test_a_duplicate_of_a_given_biz_id_is_told() -> None:
     server = Server(ok({**SUBMITTED, "duplicate": True, "differs": ["biz_data"]}))
     submitted = client_of(server).submit("orders", biz_id="1", delay=5)
     assert (submitted.duplicate, submitted.differs) == (True, ["biz_data"])
-
-
-@pytest.mark.parametrize(
-    "error",
-    [
-        httpx.ConnectError("refused"),
-        httpx.ReadTimeout("slow"),
-        no(503, "overloaded"),
-        no(429, "rate-limited"),
-        httpx.Response(503, text="a balancer's own words"),
-    ],
-)
-def test_what_may_pass_is_tried_three_times(error: Answer, pauses: list[float]) -> None:
-    server = Server(error)
-    with pytest.raises((Unreachable, Overloaded, RateLimited)) as caught:
-        client_of(server).submit("orders", delay=5)
-    assert len(server.requests) == 3
-    assert caught.value.is_retryable
-    assert 0.05 <= pauses[0] <= 0.1
-    assert 0.2 <= pauses[1] <= 0.4
-
-
-@pytest.mark.parametrize(
-    ("error", "kind"),
-    [
-        (no(422, "invalid-request"), InvalidRequest),
-        (no(401, "unauthorized"), Unauthorized),
-        (no(404, "not-found"), NotFound),
-        (no(409, "task-settled"), TaskSettled),
-        (no(409, "newer-than-this-client"), Conflict),
-        (httpx.Response(500, text="oops"), ServerError),
-        (httpx.Response(302, headers={"location": "/x"}), ServerError),
-        (ok([1, 2, 3]), ServerError),
-        (httpx.Response(200, text="<html>"), ServerError),
-    ],
-)
-def test_what_will_not_pass_is_tried_once(error: Answer, kind: type[Refused]) -> None:
-    server = Server(error)
-    with pytest.raises(kind) as caught:
-        client_of(server).get(TASK_ID)
-    assert len(server.requests) == 1
-    assert not caught.value.is_retryable
-    assert type(caught.value) is kind
-
-
-@pytest.mark.parametrize("on_duplicate", ["reject", "replace"])
-def test_what_twice_would_do_more_than_once_is_not_repeated(on_duplicate: Any) -> None:
-    for error in (httpx.ReadError("reset"), no(503, "overloaded")):
-        server = Server(error, ok(SUBMITTED))
-        with pytest.raises((Unreachable, Overloaded)):
-            client_of(server).submit("orders", biz_id="1", delay=5, on_duplicate=on_duplicate)
-        assert len(server.requests) == 1
-    for error in (httpx.ConnectError("refused"), no(429, "quota")):
-        server = Server(error, ok(SUBMITTED))
-        client_of(server).submit("orders", biz_id="1", delay=5, on_duplicate=on_duplicate)
-        assert len(server.requests) == 2, "it had no effect"
-
-
-def test_replay_is_not_repeated_and_run_is() -> None:
-    for verb, sent in (("replay", 1), ("run_now", 3)):
-        server = Server(httpx.ReadError("reset"))
-        with pytest.raises(Unreachable) as caught:
-            getattr(client_of(server), verb)(TASK_ID)
-        assert caught.value.was_sent
-        assert len(server.requests) == sent
-
-
-def test_retry_after_is_waited_for_where_it_is_short(pauses: list[float]) -> None:
-    server = Server(no(503, "overloaded", {"retry-after": "2"}), ok(TASK))
-    client_of(server).get(TASK_ID)
-    assert pauses == [2.0]
-    server = Server(no(429, "quota", {"retry-after": "60"}), ok(TASK))
-    with pytest.raises(QuotaUsedUp) as caught:
-        client_of(server).get(TASK_ID)
-    assert caught.value.retry_after_s == 60.0
-    assert len(server.requests) == 1
-
-
-def test_an_error_has_what_the_problem_says() -> None:
-    errors = [{"detail": "before the year 2000", "pointer": "#/start_time"}]
-    server = Server(no(422, "invalid-request", errors=errors, request_id="r1"))
-    with pytest.raises(InvalidRequest) as caught:
-        client_of(server).submit("orders", start_time=5)
-    error = caught.value
-    assert (error.status, error.name, error.request_id) == (422, "invalid-request", "r1")
-    assert error.errors == [("before the year 2000", "#/start_time")]
-    assert str(error) == "422 No: #/start_time: before the year 2000"
-    assert "k3y" not in repr(error)
 
 
 @pytest.mark.parametrize(
@@ -347,16 +183,6 @@ async def test_the_async_client_takes_async_tasks() -> None:
         assert (await client.submit_many([])).accepted == 0
 
 
-async def test_the_async_client_tries_again_too(pauses: list[float]) -> None:
-    server = Server(httpx.ReadError("reset"), no(503, "overloaded"), ok(SUBMITTED, 201))
-    async with AsyncClient("http://orders", "", transport=httpx.MockTransport(server)) as client:
-        assert (await client.submit("orders", delay=1)).task_id == TASK_ID
-    assert len({body["biz_id"] for body in server.bodies()}) == 1
-    assert len(pauses) == 2
-    with pytest.raises(RuntimeError, match="closed"):
-        await client.get(TASK_ID)
-
-
 def test_operations() -> None:
     operation = {
         "operation_id": str(TASK_ID),
@@ -394,20 +220,6 @@ def test_url_and_key_come_from_the_settings(monkeypatch: pytest.MonkeyPatch, tmp
     assert str(server.requests[0].url) == f"http://timers:8080/v1/tasks/{TASK_ID}"
     assert server.requests[0].headers["authorization"] == "Bearer from a file"
     assert "file" not in repr(client)
-
-
-@pytest.mark.parametrize("url", ["timers:8080", "ftp://timers", "http://"])
-def test_what_is_no_url_is_refused(url: str) -> None:
-    with pytest.raises(ValueError, match="URL"):
-        Client(url, "")
-
-
-def test_a_closed_client_says_so() -> None:
-    client = client_of(Server(ok(TASK)))
-    client.close()
-    client.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        client.get(TASK_ID)
 
 
 def test_a_client_loads_nothing_of_the_server() -> None:

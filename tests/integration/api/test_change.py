@@ -12,10 +12,10 @@ import pytest
 from broker import changer
 from broker.api.context import Context
 from tests.fix_audits import AuditsHold
+from tests.fix_change import EVERYTHING, TIMEOUT_MS, result_of
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import ref_to
 from tests.fix_sessions import Sessions
-from tests.integration.test_change import EVERYTHING, TIMEOUT_MS, result_of
 from wheel_timer.store.claim import claim
 from wheel_timer.store.settle import settle_final
 from wheel_timer.store.task import lookup

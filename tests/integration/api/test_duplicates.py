@@ -15,10 +15,10 @@ import pytest
 from broker.api.context import Context
 from broker.api.times import format_time
 from tests.fix_audits import AuditsHold
+from tests.fix_change import EVERYTHING, LEASE_MS, result_of
 from tests.fix_clock import DatabaseClock
 from tests.fix_sessions import Sessions
 from tests.integration.api.test_change import Task, claimed, shown
-from tests.integration.test_change import EVERYTHING, LEASE_MS, result_of
 from wheel_timer.store.settle import settle_final
 
 STATES: Final = ("pending", "delivering", "finished", "failed", "cancelled")
