@@ -28,8 +28,11 @@ SHOWN: Final = "SELECT wheel_now_ms() - date_part('epoch', clock_timestamp()) * 
 CLAIMED_S: Final = 0.2
 
 
-async def shift(world: World, offset_ms: int) -> None:
-    """From now on the database's clock is so far from the machine's; for the logs, too."""
+async def shift(world: World, offset_ms: int, *, clients: bool = True) -> None:
+    """From now on the database's clock is so far from the machine's; for the logs, too, and where
+    it is to be right for long, for clients."""
+    if clients:
+        world.asking_ms = offset_ms
     # Ahead a little before it holds, back a little after: what was called between is not early.
     if offset_ms > world.offset_ms:
         world.offset_ms = offset_ms
@@ -67,7 +70,7 @@ async def jump_back(world: World) -> None:
 
 async def jump_forward(world: World) -> None:
     """An hour ahead: nothing is called until the clock is back."""
-    await shift(world, FORWARD_MS)
+    await shift(world, FORWARD_MS, clients=False)
     # A call that was under way, or claimed, may still come.
     await asyncio.sleep(1.5)
     called = len(world.receiver.called)

@@ -74,7 +74,9 @@ class World:
         self._ports: dict[str, int] = {}
         self._proxies: dict[str, tuple[PostgresProxy, RedisProxy]] = {}
         self.receiver = Receiver(lambda: self.offset_ms, case.answer_s)
-        self.load = Load(self._open_ports, lambda: self.offset_ms, seed)
+        # What clients ask for goes by a clock of their own.
+        self.asking_ms = 0
+        self.load = Load(self._open_ports, lambda: self.asking_ms, seed)
         self.watch = Watch(self.postgres.url, case.back_ms)
 
     async def start(self) -> None:
