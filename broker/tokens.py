@@ -17,7 +17,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from broker.bucket import GRAIN_S, Bucket
+from broker.bucket import GRAIN_S, Bucket, Shape
 from broker.lane import Lane
 from broker.timekeeper import Now
 from wheel_timer.buckets import Ask, Granted
@@ -116,7 +116,9 @@ class Tokens:
             gate = lane.gate
             if answer.tokens:
                 gate.grant(answer.tokens, now_ms)
-            gate.next_ask_s = now_s + max(GRAIN_S, answer.wait_s) if answer.wait_s else now_s
+            # Where the limit was changed meanwhile, this wait is that of the old one.
+            if gate.shape == (ask.per_s, ask.capacity):
+                gate.next_ask_s = now_s + max(GRAIN_S, answer.wait_s) if answer.wait_s else now_s
             if ask.wanted:
                 self._granted(lane)
         self._sleep()
@@ -136,8 +138,8 @@ class Tokens:
 
     def _take_local(self, lane: Lane, ask: Ask) -> Granted:
         now_s = self._loop.time()
-        assert lane.gate.shape is not None
-        shape = lane.gate.shape.shared(self._brokers())
+        # The limit that was asked for: by now the lane may have another, or none.
+        shape = Shape(ask.per_s, ask.capacity).shared(self._brokers())
         if lane.gate.local is None:
             lane.gate.local = Bucket(shape, now_s)
         lane.gate.local.shape = shape

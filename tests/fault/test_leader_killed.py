@@ -86,7 +86,7 @@ async def test_a_frozen_leader_is_replaced_after_its_lease_and_what_it_writes_th
     daemons = [await cluster.daemon() for _ in range(2)]
     await cluster.broker()
     leader = await leading(daemons)
-    load = asyncio.create_task(cluster.load(20, LEASE_S + 1.0, 2_000))
+    load = asyncio.create_task(cluster.load(20, LEASE_S + 3.5, 2_000))
     await leader.comes_to("due.advanced", 6)
     frozen_ns = time.monotonic_ns()
     leader.freeze()

@@ -114,6 +114,29 @@ async def test_a_new_rate_holds_for_what_already_waits(
     await endpoint.wait_for(100)
 
 
+async def test_an_answer_by_the_old_rate_does_not_bind_the_new_one(
+    delivery: Delivery, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A change that comes while tokens are asked for: the wait that is answered is void."""
+    await delivery.configure(callback_url=endpoint.url, rate_limit=0.01)
+    is_asked, is_changed = asyncio.Event(), asyncio.Event()
+    take_tokens = delivery.event_center.take_tokens
+
+    async def held_up(asks: list[Ask]) -> object:
+        answers = await take_tokens(asks)
+        if any(ask.wanted for ask in asks):
+            is_asked.set()
+            await is_changed.wait()
+        return answers
+
+    monkeypatch.setattr(delivery.event_center, "take_tokens", held_up)
+    await delivery.submit(3)
+    await is_asked.wait()
+    await delivery.configure(callback_url=endpoint.url, rate_limit=1_000)
+    is_changed.set()
+    await endpoint.wait_for(3)
+
+
 async def test_a_lane_in_want_of_tokens_asks_no_more_than_it_has_to(
     delivery: Delivery, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:

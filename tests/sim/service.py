@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -57,12 +58,16 @@ class Expected:
 
 
 class Service(RuleBasedStateMachine):
-    """server, clock, received, redis_socket: running, the same for all examples; set first."""
+    """
+    server, clock, received, redis_socket: running, the same for all examples; set first. others:
+    the pids of what ran before, and is not to be killed.
+    """
 
     server: ClassVar[Server]
     clock: ClassVar[Clock]
     received: ClassVar[Received]
     redis_socket: ClassVar[str]
+    others: ClassVar[frozenset[int]]
     tasks = Bundle("tasks")
 
     def __init__(self) -> None:
@@ -117,7 +122,7 @@ class Service(RuleBasedStateMachine):
     @rule(program=st.sampled_from(("broker", "daemon")))
     def kill(self, program: str) -> None:
         """SIGKILL; `up` starts it again."""
-        for doomed in _processes(f"leash {program} "):
+        for doomed in processes(f"leash {program} ", self.others):
             doomed.kill()
             psutil.wait_procs([doomed])
         self._wait_ready()
@@ -135,7 +140,7 @@ class Service(RuleBasedStateMachine):
     @rule()
     def restart_redis(self) -> None:
         """SIGKILL; `up` starts it again."""
-        for doomed in _processes("redis-server"):
+        for doomed in processes("redis-server", self.others):
             doomed.kill()
             psutil.wait_procs([doomed])
 
@@ -200,14 +205,15 @@ class Service(RuleBasedStateMachine):
                 httpx.get(f"{self.server.url}/readyz").raise_for_status()
 
 
-def _processes(word: str) -> list[psutil.Process]:
-    """Of our own children, those whose command says so."""
+def processes(word: str, others: Collection[int] = ()) -> list[psutil.Process]:
+    """Of our own children those whose command says so, without these others."""
     children = psutil.Process(os.getpid()).children(recursive=True)
-    return [one for one in children if word in " ".join(one.cmdline())]
+    ours = [one for one in children if one.pid not in others]
+    return [one for one in ours if word in " ".join(one.cmdline())]
 
 
-def redis_socket() -> str:
-    """Where the Redis of the one `up` listens."""
-    (process,) = _processes("redis-server")
+def redis_socket(others: Collection[int]) -> str:
+    """Where the Redis of the one `up` beside these others listens."""
+    (process,) = processes("redis-server", others)
     command = " ".join(process.cmdline())
     return command.partition("unixsocket:")[2].split()[0]

@@ -112,13 +112,16 @@ def test_config_shows_origins_and_no_secret(
     shown = run("config", "--config", str(file))
     assert shown.returncode == 0, shown.stderr
     lines = {line.split()[0]: line for line in shown.stdout.splitlines()}
-    assert str(file) in lines["LOOKAHEAD"]
+    assert "file" in lines["LOOKAHEAD"]
     assert "environment" in lines["DATABASE_URL"]
     assert "default" in lines["SHARDS"]
     assert "s3cr3t" not in shown.stdout
     assert "wtk_secret" not in shown.stdout
     rows = [json.loads(line) for line in run("config", "--json").stdout.splitlines()]
     assert {row["origin"] for row in rows} == {"default", "environment"}
+    told = run("config", "--json", "--config", str(file)).stdout.splitlines()
+    origins = {row["name"]: row["origin"] for row in map(json.loads, told)}
+    assert origins["LOOKAHEAD"].endswith(str(file))
 
 
 def test_an_unknown_setting_stops_from_a_file_and_warns_from_the_environment(

@@ -28,6 +28,7 @@ def touched() -> None:
     metrics.tasks_settled("orders", "finished", 1)
     metrics.tasks_rejected("invalid-request")
     metrics.near_unpublished(1)
+    metrics.tasks_standing({"orders": (2, 1)})
     metrics.hand_lag(0, "due", 0.0)
     metrics.leads(0, True)
     metrics.swept("unpublished", 1)
@@ -49,7 +50,7 @@ def touched() -> None:
 @pytest.mark.usefixtures("touched")
 def test_every_metric_is_exposed_under_our_prefix_with_its_meaning() -> None:
     families = _families()
-    assert len(families) == 29
+    assert len(families) == 31
     for name, family in families.items():
         assert name.startswith("wheel_timer_")
         assert family.documentation.endswith(".")
