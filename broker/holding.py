@@ -135,9 +135,15 @@ class Holding:
             logger.exception("holding what waits for %s failed", lane.biz_type)
         finally:
             del self._emptying[lane.biz_type]
+        # Opened meanwhile: who looked for what is held then did not find what came last.
+        if lane.gate.hold(self._clock.now_ms()) is None:
+            self.fill(lane)
 
     async def _fill(self, lane: Lane) -> None:
         try:
+            # What is being put away at this moment would be overlooked, and come half a minute on.
+            if lane.biz_type in self._emptying:
+                await asyncio.wait([self._emptying[lane.biz_type]])
             await self._unhold_all(lane)
         except Exception:
             logger.exception("bringing back what is held of %s failed", lane.biz_type)

@@ -8,6 +8,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
+import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
@@ -249,6 +250,31 @@ async def test_an_open_breaker_spends_attempts_on_probes_only_and_closes_on_succ
     assert set(await delivery.settled(ids)) == {"finished"}
     ((attempts,),) = await delivery.rows("SELECT sum(failures) FROM timer_task")
     assert attempts == 4
+
+
+async def test_what_is_being_put_away_when_its_lane_opens_comes_back(
+    delivery: Delivery, endpoint: Endpoint, turning: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_at_it, may_go_on = asyncio.Event(), asyncio.Event()
+
+    async def slowly(*arguments: Any) -> None:
+        is_at_it.set()
+        await may_go_on.wait()
+        await hold(*arguments)
+
+    monkeypatch.setattr("broker.holding.hold", slowly)
+    await delivery.configure(callback_url=endpoint.url, paused=True)
+    # By now the hand is past what it found: it publishes no second reference of this task.
+    now_ms = int(delivery.clock.now_ms())
+    await delivery.until_row(f'SELECT FROM timer_pointer WHERE "current_time" >= {now_ms}')
+    ids = await delivery.submit(1)
+    await is_at_it.wait()
+    # Whoever looks for what is held now finds nothing yet.
+    monkeypatch.setattr(Holding, "look", lambda _: None)
+    await delivery.configure(callback_url=endpoint.url)
+    may_go_on.set()
+    await endpoint.wait_for(1)
+    assert await delivery.settled(ids) == ["finished"]
 
 
 async def test_what_one_broker_finds_out_lets_the_others_probe_at_once(

@@ -103,11 +103,14 @@ class Child:
             await self._process.wait()
 
     def hurry(self) -> None:
-        """A second SIGTERM, where the first was sent; up to HURRY_S, then SIGKILL."""
+        """
+        A second signal, where the first was sent; up to HURRY_S, then SIGKILL. It is SIGINT: of two
+        SIGTERM that come before a busy process has seen the first, it would see one.
+        """
         if self._process is None or self._process.returncode is not None:
             return
         with contextlib.suppress(ProcessLookupError):
-            self._process.terminate()
+            self._process.send_signal(signal.SIGINT)
         asyncio.get_running_loop().call_later(HURRY_S, self.kill)
 
     def kill(self) -> None:
