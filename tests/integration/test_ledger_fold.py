@@ -163,6 +163,8 @@ async def test_the_hand_folds_what_a_look_has_found_and_shows_the_totals(
     hands: Hands, db: Database, clock: DatabaseClock, sessions: Sessions, audits_hold: AuditsHold
 ) -> None:
     """An idle hand asks the database for nothing."""
+    # Tests that ran in this process before may have used up the labels there are.
+    metrics.set_up(biz_types_max=10_000)
     # The pointer is as old as the template that the database was made of: caught up with first.
     await hands.tick()
     ledger = LedgerHand(db=hands.db, leader=hands.leader)
