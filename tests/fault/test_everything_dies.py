@@ -22,6 +22,7 @@ FAST: Final[dict[str, Any]] = {"lookahead": 0.5, "visibility": 2}
 LOST: Final = "SELECT count(*) FROM timer_attempt WHERE outcome = 'lost'"
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_brokers_killed_and_frozen_in_their_calls_cost_each_call_one_attempt(
     cluster: Cluster, endpoint: Endpoint, sessions: Sessions

@@ -82,7 +82,7 @@ async def test_the_late_success_of_a_frozen_broker_finishes_nothing_that_was_cha
             what: (await client.submit("orders", biz_id=what, delay=0, biz_data=OLD)).task_id
             for what in CHANGES
         }
-        await endpoint.wait_for(len(ids))
+        await endpoint.wait_for(len(ids), timeout_s=30)
         frozen.freeze()
         # The others' answers come at once.
         endpoint.answer = Answer()
