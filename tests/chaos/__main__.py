@@ -21,7 +21,7 @@ from typing import Final
 
 import uvloop
 
-from tests.chaos import broker, clock, leader, network, postgres, redis, resources
+from tests.chaos import broker, clock, disk, leader, network, postgres, redis, resources
 from tests.chaos.case import Case
 from tests.chaos.run import Result, run, slowness
 from tests.chaos.servers import Template
@@ -36,6 +36,7 @@ CASES: Final = (
     *network.CASES,
     *clock.CASES,
     *resources.CASES,
+    *disk.CASES,
 )
 HEAD: Final = (
     f"{'case':<24} {'tasks':>6} {'lost':>5} {'early':>5} {'twice':>5} {'(max)':>6}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tests.fault.launch import Trouble
 
 if TYPE_CHECKING:
+    from tests.chaos.small_disk import Disk
     from tests.chaos.world import World
 
 RECOVERY_S: Final = 5.0
@@ -26,7 +27,9 @@ class Case:
     load_s, rate_s: open-loop load; the fault begins at_s after it.
     daemons, brokers, settings, biz: the processes, what they are given, the biz_type's settings.
     daemon_troubles, broker_troubles: what is wrong with the first of them.
-    postgres, redis: settings of the servers. proxied: each process reaches them by a proxy.
+    patience_s: how long clients wait for an answer.
+    postgres, redis: settings of the servers. disk: a small one for one of them.
+    proxied: each process reaches them by a proxy.
     duplicates: calls that may come twice beyond those of attempts recorded as failed; None: as many
     as there are attempts recorded as lost, and of these lost_max at most.
     recovery_s: tasks due later than this after the fault's end are on time.
@@ -48,10 +51,12 @@ class Case:
     biz: Mapping[str, Any] = field(default_factory=dict)
     postgres: Mapping[str, str] = field(default_factory=dict)
     redis: Mapping[str, str] = field(default_factory=dict)
+    disk: Disk | None = None
     proxied: bool = False
     daemon_troubles: Sequence[Trouble] = ()
     broker_troubles: Sequence[Trouble] = ()
     answer_s: float = 0.0
+    patience_s: float = 3.0
     duplicates: int | None = 0
     lost_max: int = 0
     recovery_s: float = RECOVERY_S

@@ -19,7 +19,6 @@ import aiohttp
 from tests.chaos.log import Answered, Plan, Submitted
 
 BIZ_TYPE: Final = "chaos"
-ANSWER_S: Final = 3.0
 GIVE_UP_S: Final = 45.0
 PAUSE_S: Final = 0.1
 BATCH: Final = 10
@@ -39,18 +38,25 @@ MIX: Final[dict[str, int]] = {
 class Load:
     """
     The clients. ports: the brokers' API ports, as they are now. offset_ms: the database's clock
-    against this machine's, as it is now.
+    against this machine's, as it is now. refused: answers that no client should get, each said;
+    told_later: how often one was told so, with a time.
     """
 
     def __init__(
-        self, ports: Callable[[], Sequence[int]], offset_ms: Callable[[], int], seed: int
+        self,
+        ports: Callable[[], Sequence[int]],
+        offset_ms: Callable[[], int],
+        seed: int,
+        patience_s: float,
     ) -> None:
         self._ports = ports
         self._offset_ms = offset_ms
         self._random = random.Random(seed)
+        self._patience_s = patience_s
         self._count = 0
         self.submitted: dict[str, Submitted] = {}
         self.refused: list[str] = []
+        self.told_later = 0
 
     async def run(self, rate_s: int, seconds: float) -> None:
         """So many arrivals a second, evenly spread; returns once all have an answer, or none for
@@ -58,7 +64,7 @@ class Load:
         names, weights = list(MIX), list(MIX.values())
         began_s = time.monotonic()
         connector = aiohttp.TCPConnector(limit=0)
-        timeout = aiohttp.ClientTimeout(total=ANSWER_S)
+        timeout = aiohttp.ClientTimeout(total=self._patience_s)
         async with (
             aiohttp.ClientSession(connector=connector, timeout=timeout) as self._session,
             asyncio.TaskGroup() as clients,
@@ -154,7 +160,9 @@ class Load:
                 async with self._session.request(method, url, json=body) as answer:
                     if answer.status in taken:
                         return answer.status, await answer.json()
-                    if answer.status not in (429, 503):
+                    if answer.status in (429, 503) and "Retry-After" in answer.headers:
+                        self.told_later += 1
+                    else:
                         self.refused.append(
                             f"{method} {path}: {answer.status} {await answer.text()}"
                         )

@@ -1,16 +1,12 @@
-"""A machine that has run out of something: file descriptors, processor time, disk."""
+"""A machine that has run out of something: file descriptors, processor time."""
 
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Final
 
-from tests.chaos.case import Case, Skipped
-from tests.chaos.servers import start
+from tests.chaos.case import Case
 from tests.chaos.world import World
 from tests.fault.launch import Trouble
 
@@ -21,8 +17,6 @@ AWAKE_S: Final = 0.04
 ASLEEP_S: Final = 0.16
 # What a broker has open of its own, and some for clients.
 FILES: Final = 64
-FULL_S: Final = 4.0
-SMALL_MIB: Final = 8
 
 
 async def starve(world: World) -> None:
@@ -50,45 +44,6 @@ async def use_up_files(world: World) -> None:
         writer.transport.abort()
 
 
-async def fill_disk(world: World) -> None:
-    """Redis' append-only file lies on a file system that is full for some seconds."""
-    data = world.redis.data
-    await asyncio.to_thread(world.redis.stop)
-    owner = data.stat()
-    options = f"size={SMALL_MIB}m,mode=0700,uid={owner.st_uid},gid={owner.st_gid}"
-    await _command("mount", "-t", "tmpfs", "-o", options, "tmpfs", str(data))
-    try:
-        await start(world.redis)
-        await asyncio.to_thread(_fill, data / "ballast")
-        await asyncio.sleep(FULL_S)
-        await asyncio.to_thread((data / "ballast").unlink)
-        if not world.redis.is_running():
-            await start(world.redis)
-    finally:
-        # It goes once nobody uses it any more.
-        await _command("umount", "--lazy", str(data))
-
-
-def _fill(path: Path) -> None:
-    """With whatever finds room."""
-    with path.open("wb", buffering=0) as ballast:
-        try:
-            while True:
-                ballast.write(bytes(4096))
-        except OSError:
-            return
-
-
-async def _command(*words: str) -> None:
-    def run(command: Sequence[str]) -> None:
-        subprocess.run(command, check=True, capture_output=True)
-
-    try:
-        await asyncio.to_thread(run, words)
-    except (OSError, subprocess.CalledProcessError) as error:
-        raise Skipped(f"{words[0]} needs root on Linux: {error}") from error
-
-
 CASES: Final = (
     Case(
         name="starved",
@@ -106,11 +61,5 @@ CASES: Final = (
         load_s=11,
         duplicates=None,
         lost_max=CONCURRENCY,
-    ),
-    Case(
-        name="redis-disk-full",
-        what=f"no room for Redis' append-only file for {FULL_S:g} s",
-        fault=fill_disk,
-        load_s=12,
     ),
 )

@@ -110,12 +110,16 @@ class Template:
             finally:
                 server.stop()
 
-    def copy(self) -> Path:
-        """The directory of a new case, with a cluster in it."""
+    def directory(self) -> Path:
+        """Of a new case, with nothing in it."""
         path = self._parent / f"case-{next(self._cases)}"
         path.mkdir()
-        owner = (self._made / "postgres").stat()
-        shutil.copytree(self._made / "postgres", path / "postgres", symlinks=True)
-        for one in (path / "postgres", *(path / "postgres").rglob("*")):
-            os.chown(one, owner.st_uid, owner.st_gid)
         return path
+
+    def copy(self, path: Path) -> None:
+        """Put a cluster into a case's directory."""
+        made, copied = self._made / "postgres", path / "postgres"
+        owner = made.stat()
+        shutil.copytree(made, copied, symlinks=True, dirs_exist_ok=True)
+        for one in (copied, *copied.rglob("*")):
+            os.chown(one, owner.st_uid, owner.st_gid)

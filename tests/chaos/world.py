@@ -76,7 +76,7 @@ class World:
         self.receiver = Receiver(lambda: self.offset_ms, case.answer_s)
         # What clients ask for goes by a clock of their own.
         self.asking_ms = 0
-        self.load = Load(self._open_ports, lambda: self.asking_ms, seed)
+        self.load = Load(self._open_ports, lambda: self.asking_ms, seed, case.patience_s)
         self.watch = Watch(self.postgres.url, case.back_ms)
 
     async def start(self) -> None:
@@ -284,9 +284,12 @@ async def open_world(
     case: Case, template: Template, nursery: Nursery, seed: int
 ) -> AsyncIterator[World]:
     """A fresh world, running."""
-    path = await asyncio.to_thread(template.copy)
+    path = template.directory()
     async with AsyncExitStack() as stack:
         stack.callback(shutil.rmtree, path, ignore_errors=True)
+        if case.disk is not None:
+            stack.enter_context(case.disk.mounted(path))
+        await asyncio.to_thread(template.copy, path)
         directory = stack.enter_context(DataDirectory(path))
         servers = Servers(directory, case.postgres, case.redis)
         stack.push_async_callback(servers.stop)

@@ -51,7 +51,10 @@ def _real(first: int, seconds: float) -> list[Run]:
     """On servers of its own."""
     with tempfile.TemporaryDirectory(prefix="wheel-timer-sim-") as parent:
         Path(parent).chmod(0o755)
-        with DataDirectory(Template(Path(parent)).copy()) as directory:
+        template = Template(Path(parent))
+        path = template.directory()
+        template.copy(path)
+        with DataDirectory(path) as directory:
             postgres, redis = EmbeddedPostgres(directory), EmbeddedRedis(directory)
             try:
                 for server in (postgres, redis):
