@@ -42,18 +42,21 @@ async def attempt(
     claim: Claim,
     terms: Terms,
     now_ms: float,
+    now_s: float,
 ) -> Answer:
     """
     Make the call of `claim` and wait for its answer, body and all.
 
     now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call); it is
     the time signed. That timeout is one deadline from here, before any DNS, to the answer's last
-    byte.
+    byte. now_s: the same moment by `monotonic_s`; the timeout after it nothing is sent, whatever
+    has kept this process from going on.
     """
     target = terms.target
     if target.refusal is not None:
         return Answer(None, target.refusal, "refused")
-    request = _request(claim, target, terms.policy, now_ms)
+    until_s = now_s + target.timeout_ms / 1000
+    request = _request(claim, target, terms.policy, now_ms, until_s)
     deadline = deadlines.begin(target.timeout_ms / 1000)
     try:
         response = await transport.handle_async_request(request)
@@ -73,7 +76,9 @@ async def attempt(
         deadlines.end(deadline)
 
 
-def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> CallbackRequest:
+def _request(
+    claim: Claim, target: Target, policy: Policy, now_ms: float, until_s: float
+) -> CallbackRequest:
     body = claim.biz_data or b""
     webhook_id = str(claim.task_id)
     if claim.life > 1:
@@ -98,7 +103,7 @@ def _request(claim: Claim, target: Target, policy: Policy, now_ms: float) -> Cal
     keys = target.keys_at(now_ms)
     if keys:
         fields.append(("webhook-signature", sign(keys, webhook_id, timestamp_s, body)))
-    return CallbackRequest(target.method, target.url, fields, body, target.within)
+    return CallbackRequest(target.method, target.url, fields, body, target.within, until_s)
 
 
 async def _read(response: httpx.Response) -> Answer:

@@ -33,6 +33,7 @@ from broker.transport import CallbackTransport
 from wheel_timer import metrics, signal
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.store.settle import FINAL
 from wheel_timer.task import Claim, Ref, Result
 
@@ -75,7 +76,7 @@ class Caller:
 
     def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
         """Call, or settle what is not to be called; the lane's slot is taken already."""
-        now_ms = self._clock.now_ms()
+        now_ms, now_s = self._clock.now_ms(), monotonic_s()
         try:
             terms = lane.terms.of(claim.callback, claim.retry)
         except Exception as error:
@@ -89,7 +90,8 @@ class Caller:
         outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
         if outcome is None:
             self._count_repeat(claim, ref)
-            self._attempts.add(asyncio.create_task(self._attempt(lane, claim, ref, terms, now_ms)))
+            call = self._attempt(lane, claim, ref, terms, now_ms, now_s)
+            self._attempts.add(asyncio.create_task(call))
         else:
             lane.gate.refund(now_ms)
             self.settle(lane, claim, ref, outcome)
@@ -122,11 +124,14 @@ class Caller:
         await ended
 
     async def _attempt(
-        self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float
+        self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float, started_s: float
     ) -> None:
         try:
+            signal.reached("delivery.starting")
             signed_ms = self._clock.signing_ms(started_ms)
-            answer = await attempt(self._transport, self._deadlines, claim, terms, signed_ms)
+            answer = await attempt(
+                self._transport, self._deadlines, claim, terms, signed_ms, started_s
+            )
         except asyncio.CancelledError:
             # `drain` alone cancels; the receiver may have heard the call.
             answer = Answer(None, "the broker stopped before an answer came", "lost")

@@ -18,6 +18,7 @@ address itself is judged here, and a biz_type with a callback_allow can reach no
 from __future__ import annotations
 
 import errno
+import math
 import re
 import socket
 from collections.abc import Sequence
@@ -83,10 +84,14 @@ Allowed = tuple[str, ...]
 
 
 class Dialling:
-    """What one attempt dials. within: its biz_type's callback_allow; addresses: those dialled."""
+    """
+    What one attempt dials. within: its biz_type's callback_allow; until_s: after this (monotonic_s)
+    it sends nothing; addresses: those dialled.
+    """
 
-    def __init__(self, within: Allowed = ()) -> None:
+    def __init__(self, within: Allowed = (), until_s: float = math.inf) -> None:
         self.within = within
+        self.until_s = until_s
         self.addresses: list[str] = []
 
 

@@ -83,7 +83,7 @@ class Prober:
         began_s = monotonic_s()
         try:
             answer = await attempt(
-                watched, Deadlines(), claim, terms._replace(target=target), started_ms
+                watched, Deadlines(), claim, terms._replace(target=target), started_ms, began_s
             )
         finally:
             await watched.aclose()

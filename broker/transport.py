@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import math
 import os
 import ssl
 from collections.abc import AsyncIterator, Sequence
@@ -32,6 +33,7 @@ from yarl import URL
 from broker.guard import Allowed, Dialling, Guard, dialling
 from broker.listening import Listener
 from broker.outward import DIRECT, Outward, outward_of
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.settings import Settings
 
 # Longer than most servers keep an idle connection: they close it first, and we see that.
@@ -62,6 +64,7 @@ class CallbackRequest(httpx.Request):
     A request whose parts lie ready as aiohttp takes them.
 
     fields: its headers, in order. within: the networks that it may reach, where they are named.
+    until_s: after this (monotonic_s) it is not sent any more.
     """
 
     def __init__(
@@ -71,6 +74,7 @@ class CallbackRequest(httpx.Request):
         fields: Sequence[Field],
         content: bytes,
         within: Allowed = (),
+        until_s: float = math.inf,
     ) -> None:
         self.method = method
         self.url = url
@@ -78,6 +82,7 @@ class CallbackRequest(httpx.Request):
         self.fields = fields
         self.body = content
         self.within = within
+        self.until_s = until_s
 
     def __getattr__(self, name: str) -> Any:
         # Looked for only where it is missing: what httpx.Request would have made at once.
@@ -98,8 +103,16 @@ class _Response(aiohttp.ClientResponse):
         return self
 
 
+class _TooLate(Exception):
+    """The time of a request was over before it could be sent."""
+
+
 class _Request(aiohttp.ClientRequest):
-    """Takes no connection over that was dialled under another callback_allow."""
+    """
+    Takes no connection over that was dialled under another callback_allow, and sends nothing once
+    its time is over. A process that was frozen goes on where it was, with what is ready to run:
+    no timer has cancelled that yet, and the task may be somebody else's by now, or cancelled.
+    """
 
     @property
     def connection_key(self) -> ConnectionKey:
@@ -108,6 +121,12 @@ class _Request(aiohttp.ClientRequest):
         if attempt is None or not attempt.within:
             return key
         return key._replace(proxy_headers_hash=hash((key.proxy_headers_hash, attempt.within)))
+
+    async def send(self, conn: Connection) -> aiohttp.ClientResponse:
+        attempt = dialling.get()
+        if attempt is not None and monotonic_s() > attempt.until_s:
+            raise _TooLate
+        return await super().send(conn)
 
 
 class AnswerBody(httpx.AsyncByteStream):
@@ -188,7 +207,7 @@ class CallbackTransport(AiohttpTransport):
             refusal = self._guard.refusal_of_host(request.url.host, request.within)
             if refusal is not None:
                 raise CallFailed("refused", refusal, None)
-        attempt = Dialling(request.within)
+        attempt = Dialling(request.within, request.until_s)
         dialling.set(attempt)
         try:
             try:
@@ -197,7 +216,7 @@ class CallbackTransport(AiohttpTransport):
                 if attempt.addresses or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 response = await self._send(request)
-        except (aiohttp.ClientError, OSError, ValueError) as error:
+        except (aiohttp.ClientError, OSError, ValueError, _TooLate) as error:
             address = attempt.addresses[-1] if attempt.addresses else None
             raise _failure(error, address) from error
         return httpx.Response(
@@ -232,6 +251,8 @@ def _wire_url(url: httpx.URL) -> URL:
 
 def _failure(error: Exception, address: str | None) -> CallFailed:
     """What went wrong, in few words that carry nothing of the request."""
+    if isinstance(error, _TooLate):
+        return CallFailed("timeout", "not sent: its time was over", address)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return CallFailed("dns", f"{error.host}: {_said(error.os_error)}", None)
     if isinstance(error, aiohttp.ClientProxyConnectionError):

@@ -102,15 +102,22 @@ def _contradictions(task: Submitted, row: Row | None, calls: list[Called]) -> li
     found = []
     if len({call.task_id for call in calls} | ({row.task_id} if row else set())) > 1:
         found.append(f"{task.biz_id}: two tasks of one biz_id")
-    # An attempt that was over before the answer may lie unread at the endpoint for a while.
-    has_failed = row is not None and row.retries + row.lost > 0
 
     def began_after(call: Called, answer_ns: int) -> bool:
         began_ns = round((call.signed_s * 1000 - call.offset_ms) * 1e6)
-        return began_ns > answer_ns or (call.arrival_ns > answer_ns and not has_failed)
+        if began_ns > answer_ns or call.arrival_ns <= answer_ns:
+            return began_ns > answer_ns
+        # What its broker had given up before the answer (a timeout, the last attempt of the task
+        # or not) may have lain unread at the endpoint for a while.
+        return row is None or not row.was_over(call.attempt, answer_ns / 1e6 + call.offset_ms)
 
-    if task.cancel == "yes" and any(began_after(call, task.cancel_ns) for call in calls):
-        found.append(f"{task.biz_id}: called after its cancel was answered")
+    if task.cancel == "yes":
+        found += [
+            f"{task.biz_id}: called after its cancel was answered: attempt {call.attempt},"
+            f" {(call.arrival_ns - task.cancel_ns) / 1e6:.1f} ms later"
+            for call in calls
+            if began_after(call, task.cancel_ns)
+        ]
     if task.cancel == "yes" and row is not None and row.status != CANCELLED:
         found.append(f"{task.biz_id}: not cancelled, though the answer said so")
     if task.move == "yes" and any(

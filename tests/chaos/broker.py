@@ -18,6 +18,7 @@ SLOW_S: Final = 4.0
 # The callbacks' timeout and a claim's margin, and somebody to look again.
 CLAIM_OVER_S: Final = 7.0
 DOWN_S: Final = 5.0
+STARTING: Final = "delivery.starting"
 HOUR_MS: Final = 3_600_000
 
 
@@ -50,6 +51,15 @@ async def freeze(world: World) -> None:
     frozen.thaw()
     measured = len(frozen.times("clock.measured"))
     await frozen.comes_to("clock.measured", measured + 1)
+
+
+async def stand_still(world: World) -> None:
+    """One is about to call somebody, and does not come to it before its claims have run out."""
+    blocked = world.brokers[0]
+    await blocked.comes_to(STARTING)
+    await asyncio.sleep(CLAIM_OVER_S)
+    measured = len(blocked.times("clock.measured"))
+    await blocked.comes_to("clock.measured", measured + 1)
 
 
 async def stop_in_turn(world: World) -> None:
@@ -133,6 +143,17 @@ CASES: Final = (
         duplicates=None,
         lost_max=CONCURRENCY,
         contradicts=True,
+    ),
+    Case(
+        name="broker-blocked",
+        what="its event loop stands still past its claims, right before a call",
+        fault=stand_still,
+        broker_troubles=(Trouble(block=(STARTING, 150, CLAIM_OVER_S)),),
+        at_s=1,
+        load_s=13,
+        answer_s=0.1,
+        duplicates=None,
+        lost_max=CONCURRENCY,
     ),
     Case(
         name="rolling-restart",

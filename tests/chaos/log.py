@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Literal, NamedTuple
 
 # plain: one call. fails: its endpoint fails once. dies: its endpoint answers 410, for good.
@@ -33,7 +36,8 @@ class Submitted:
 class Called(NamedTuple):
     """
     One callback at the endpoint. signed_s: when its broker began it, whole seconds of the
-    database's clock. offset_ms: that clock against this machine's when the call came.
+    database's clock. offset_ms: that clock against this machine's when the call came. attempt: its
+    number, as the header says.
     """
 
     arrival_ns: int
@@ -43,6 +47,7 @@ class Called(NamedTuple):
     status: int
     signed_s: int
     offset_ms: int
+    attempt: int
 
     @property
     def arrival_ms(self) -> float:
@@ -51,7 +56,11 @@ class Called(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A task in the database. retries, lost: of its attempts, those recorded so."""
+    """
+    A task in the database. retries, lost: of its attempts, those recorded so. ended_ms: by number,
+    of those that have a record of their own, when they ended by the database's clock; None of the
+    lost ones, of which nobody knows.
+    """
 
     biz_id: str
     task_id: str
@@ -61,6 +70,12 @@ class Row(NamedTuple):
     renew_time_ms: int
     retries: int
     lost: int
+    ended_ms: Mapping[str, int | None] = MappingProxyType({})
+
+    def was_over(self, attempt: int, by_ms: float) -> bool:
+        """Whether an attempt is on record as one that ended without success by then."""
+        ended_ms = self.ended_ms.get(str(attempt), math.inf)
+        return ended_ms is None or ended_ms <= by_ms
 
 
 @dataclass

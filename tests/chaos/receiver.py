@@ -49,6 +49,7 @@ class Receiver:
                 status,
                 int(headers["webhook-timestamp"]),
                 self._offset_ms(),
+                received.attempt,
             )
         )
         # Nothing else is kept of it: a run of hours has millions.

@@ -49,7 +49,9 @@ SELECT t.biz_id, CAST(t.task_id AS text), t.status, t.start_time, t.create_time,
         WHERE a.task_id = t.task_id AND a.outcome IN ('retry', 'superseded', 'failed')
             AND a.attempt < t.attempts),
     (SELECT count(*) FROM timer_attempt AS a
-        WHERE a.task_id = t.task_id AND a.outcome = 'lost')
+        WHERE a.task_id = t.task_id AND a.outcome = 'lost'),
+    (SELECT coalesce(jsonb_object_agg(a.attempt, a.started_time + a.duration_ms), '{}')
+        FROM timer_attempt AS a WHERE a.task_id = t.task_id)
 FROM timer_task AS t
 WHERE t.status <> 4 AND t.biz_type = 'chaos'
 """

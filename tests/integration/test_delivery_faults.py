@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from uuid import UUID
 
@@ -13,6 +14,7 @@ from tests.fix_delivery import BIZ_TYPE, CLUSTER, Delivery, Reached
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_proxy import PostgresProxy, RedisProxy
 from wheel_timer import signal
+from wheel_timer.biz import Backoff, RetryIn
 from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.claim import claim
@@ -149,6 +151,31 @@ async def test_what_a_dead_broker_had_claimed_waits_for_its_lease(
     (lost,) = await resting_delivery.attempts(task_id)
     assert (lost.attempt, lost.outcome) == (1, "lost")
     assert call.attempt == 2
+
+
+# -- a broker that stood still ---------------------------------------------------------------------
+
+
+async def test_what_was_held_up_for_longer_than_its_time_is_not_called_any_more(
+    delivery: Delivery, endpoint: Endpoint
+) -> None:
+    """Its lease may be over: the task changed, cancelled, or somebody else's."""
+
+    def stand_still() -> None:
+        signal.on("delivery.starting", lambda: None)
+        time.sleep(0.3)
+
+    retry = RetryIn(backoff=Backoff(initial=0.1, factor=1, max=0.1))
+    await delivery.configure(callback_url=endpoint.url, timeout=0.2, retry=retry)
+    # So that a connection lies ready, over which a request goes out at once.
+    (first,) = await delivery.submit()
+    assert await delivery.settled([first]) == ["finished"]
+    signal.on("delivery.starting", stand_still)
+    (task_id,) = await delivery.submit()
+    assert await delivery.settled([task_id]) == ["finished"]
+    assert [call.attempt for call in endpoint.received] == [1, 2]
+    (attempt,) = await delivery.attempts(task_id)
+    assert (attempt.outcome, attempt.error_class) == ("retry", "timeout")
 
 
 # -- Postgres -------------------------------------------------------------------------------------

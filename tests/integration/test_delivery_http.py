@@ -26,6 +26,7 @@ from broker.terms import TermsOf
 from broker.transport import CallbackRequest, CallbackTransport
 from tests.fix_endpoint import Answer, Endpoint
 from wheel_timer.biz import BizType
+from wheel_timer.monotonic import monotonic_s
 from wheel_timer.task import Claim
 from wheel_timer.version import __version__
 from wheel_timer.wheel import new_task_id
@@ -75,7 +76,8 @@ class Caller:
         biz = msgspec.convert(fields, BizType)
         claim = claim or a_claim()
         terms = TermsOf(biz).of(claim.callback, claim.retry)
-        return await attempt(self.transport, self._deadlines, claim, terms, NOW_MS)
+        now_s = monotonic_s()
+        return await attempt(self.transport, self._deadlines, claim, terms, NOW_MS, now_s)
 
 
 @pytest_asyncio.fixture
@@ -146,7 +148,8 @@ async def test_each_secret_verifies_the_signature(
     fields = {"biz_type": "orders", "version": 1, "callback_url": endpoint.url}
     biz = msgspec.convert(fields | {"secrets": [{"value": SECRET}, {"value": OLD_SECRET}]}, BizType)
     terms = TermsOf(biz).of(None, None)
-    await attempt(call.transport, Deadlines(), a_claim(biz_data=body), terms, now_ms)
+    claim = a_claim(biz_data=body)
+    await attempt(call.transport, Deadlines(), claim, terms, now_ms, monotonic_s())
     (received,) = endpoint.received
     assert received.body == body
     Webhook(secret).verify(received.body, received.headers, json_parse=False)

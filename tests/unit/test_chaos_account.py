@@ -51,7 +51,7 @@ class Run:
     def called(self, biz_id: str, due_ms: int, late_ms: float, status: int = 200) -> None:
         due = START_MS + due_ms
         arrival_ns = round((due + late_ms) * MS)
-        self.books.called.append(Called(arrival_ns, biz_id, "id", due, status, arrival_ns // S, 0))
+        self.books.called.append(Called(arrival_ns, biz_id, "id", due, status, arrival_ns // S, 0, 1))
 
     def account(self, case: Case = CASE) -> Account:
         return account(self.books, case)
@@ -130,7 +130,7 @@ def test_an_answer_that_the_endpoint_contradicts_is_found() -> None:
     moved.move, moved.move_ns = "yes", START_MS * MS
     found = run.account().contradictions
     assert found == [
-        "a: called after its cancel was answered",
+        "a: called after its cancel was answered: attempt 1, 2001.0 ms later",
         "a: not cancelled, though the answer said so",
         "b: called for the time it was moved away from",
     ]
@@ -143,9 +143,18 @@ def test_a_call_begun_before_the_answer_contradicts_nothing_however_late_it_is_r
     cancelled.cancel, cancelled.cancel_ns = "yes", START_MS * MS + 1_500 * MS
     call = run.books.called[-1]
     run.books.called[-1] = call._replace(signed_s=call.signed_s - 1)
-    assert run.account().contradictions == ["a: called after its cancel was answered"]
-    run.books.rows[-1] = run.books.rows[-1]._replace(retries=1)
-    assert run.account().contradictions == []
+    row, answer_ms = run.books.rows[-1], START_MS + 1_500
+    found = ["a: called after its cancel was answered: attempt 1, 501.0 ms later"]
+    for ended, contradictions in (
+        ({}, found),
+        # Its broker gave it up before the answer, or never said what became of it.
+        ({"1": answer_ms}, []),
+        ({"1": None}, []),
+        ({"1": answer_ms + 1}, found),
+        ({"2": answer_ms}, found),
+    ):
+        run.books.rows[-1] = row._replace(ended_ms=ended)
+        assert run.account().contradictions == contradictions
 
 
 def test_recovery_is_when_what_is_due_comes_on_time_again() -> None:
