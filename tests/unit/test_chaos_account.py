@@ -51,7 +51,9 @@ class Run:
     def called(self, biz_id: str, due_ms: int, late_ms: float, status: int = 200) -> None:
         due = START_MS + due_ms
         arrival_ns = round((due + late_ms) * MS)
-        self.books.called.append(Called(arrival_ns, biz_id, "id", due, status, arrival_ns // S, 0, 1))
+        self.books.called.append(
+            Called(arrival_ns, biz_id, "id", due, status, arrival_ns // S, 0, 1)
+        )
 
     def account(self, case: Case = CASE) -> Account:
         return account(self.books, case)
