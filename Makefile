@@ -53,7 +53,8 @@ bench: install ## measure drain rate, lateness, submits, idle cost (ARGS="drain 
 	@$(RUN)python -m tests.bench $(ARGS)
 
 chaos: install ## break everything under load and account for every task (ARGS="leader --minutes 60")
-	@$(RUN)python -m tests.sim --seconds 30
+	@test -n "$(ARGS)" || $(RUN)python -m tests.sim --walks 1000000 --seconds 100
+	@test -n "$(ARGS)" || $(RUN)python -m tests.sim --service --seconds 60
 	@$(RUN)python -m tests.chaos $(ARGS)
 
 schema: install ## write tests/schema.sql anew from the migrations

@@ -1,8 +1,9 @@
 """
-`python -m tests.sim [--seconds S] [--seed N] [--walk | --run]`: simulate until the time is over.
+`python -m tests.sim [--seconds S] [--walks N] [--seed N] [MODE]`: simulate so long.
 
-Walks of the model take four fifths of the time, runs of the real code the rest. What does not hold
-is told with all its steps, and ends it: exit 1. --walk, --run: that one seed, again.
+Walks of the model, on all processors, take four fifths of the time, or as long as so many need;
+then come runs of the real code. What does not hold is told with all its steps, and ends it: exit 1.
+--walk, --run: that one seed, again. --service: the Hypothesis machine against a whole service.
 """
 
 from __future__ import annotations
@@ -18,22 +19,12 @@ from typing import Final
 
 from tests.chaos.servers import READY_S, Template
 from tests.sim.drive import Drive, Run
+from tests.sim.many import many
+from tests.sim.service import explore
 from tests.sim.walk import walk
 from wheel_timer.embedded import DataDirectory, EmbeddedPostgres, EmbeddedRedis
 
 WALK_SHARE: Final = 0.8
-
-
-def _walks(first: int, seconds: float) -> int:
-    """How many held, from this seed on. Exits where one does not."""
-    end_s = time.monotonic() + seconds
-    seed = first
-    while seed == first or time.monotonic() < end_s:
-        found = walk(seed)
-        if found.violation is not None:
-            sys.exit(f"{found.story()}\nagain: python -m tests.sim --walk --seed {seed}")
-        seed += 1
-    return seed - first
 
 
 async def _runs(first: int, seconds: float, postgres_url: str, redis_url: str) -> list[Run]:
@@ -69,23 +60,33 @@ def _real(first: int, seconds: float) -> list[Run]:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.sim", description=__doc__)
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--walks", type=int, metavar="N", help="so many, however long they take")
     parser.add_argument("--seed", type=int, default=time.time_ns() % 2**32, help="the first one")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--walk", action="store_true", help="this walk alone")
     only.add_argument("--run", action="store_true", help="this run alone")
+    only.add_argument("--service", action="store_true", help="only the service, as a whole")
     options = parser.parse_args()
     logging.disable(logging.WARNING)  # ticks that are unfenced are what is wanted
-    seconds = 0.0 if options.walk or options.run else options.seconds
+    if options.walk:
+        found = walk(options.seed)
+        sys.exit(found.story() if found.violation is not None else 0)
+    if options.service:
+        examples = explore(options.seed, options.seconds)
+        print(f"{examples:,} examples of the service hold, from seed {options.seed} on")
+        return
     if not options.run:
-        count = _walks(options.seed, seconds * WALK_SHARE)
-        print(f"{count:,} walks of the model hold, from seed {options.seed} on")
-    if not options.walk:
-        runs = _real(options.seed, seconds * (1 - WALK_SHARE))
-        steps, tasks = sum(len(run.trace) for run in runs), sum(run.tasks for run in runs)
+        walks, steps = many(options.seed, options.walks, options.seconds * WALK_SHARE)
         print(
-            f"{len(runs):,} runs of the code hold, {steps:,} steps, {tasks:,} tasks,"
-            f" from seed {options.seed} on"
+            f"{walks:,} walks of the model hold, {steps:,} steps, from seed {options.seed} on",
+            flush=True,
         )
+    runs = _real(options.seed, 0.0 if options.run else options.seconds * (1 - WALK_SHARE))
+    steps, tasks = sum(len(run.trace) for run in runs), sum(run.tasks for run in runs)
+    print(
+        f"{len(runs):,} runs of the code hold, {steps:,} steps, {tasks:,} tasks,"
+        f" from seed {options.seed} on"
+    )
 
 
 if __name__ == "__main__":

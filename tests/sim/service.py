@@ -11,8 +11,8 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import ClassVar, Final
@@ -21,9 +21,15 @@ from uuid import UUID
 import httpx
 import psutil
 import redis
-from hypothesis import HealthCheck, Phase, settings
+from hypothesis import HealthCheck, Phase, seed, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, invariant, rule
+from hypothesis.stateful import (
+    Bundle,
+    RuleBasedStateMachine,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError
 from redis.retry import Retry
@@ -31,6 +37,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from wheel_timer.client.errors import TaskSettled
 from wheel_timer.testing import Clock, Received, Server
+from wheel_timer.testing.endpoint import Endpoint
 
 BIZ_TYPE: Final = "any"
 DELAYS_S: Final = st.sampled_from((0.0, 0.4, 1.2, 30.0, 3_600.0, 90_000.0))
@@ -203,6 +210,33 @@ class Service(RuleBasedStateMachine):
         ):
             with attempt:
                 httpx.get(f"{self.server.url}/readyz").raise_for_status()
+
+
+@contextmanager
+def serving() -> Iterator[type[Service]]:
+    """The machine, with a service that runs."""
+    Service.others = frozenset(one.pid for one in processes(""))
+    with Server() as server, Endpoint() as endpoint, endpoint.opened() as received:
+        server.biz(BIZ_TYPE, callback_url=received.url)
+        Service.server, Service.clock, Service.received = server, Clock(server.client), received
+        Service.redis_socket = redis_socket(Service.others)
+        yield Service
+
+
+def explore(first: int, seconds: float) -> int:
+    """How many examples held, drawn by this seed and those after it. Exits where one does not."""
+    end_s = time.monotonic() + seconds
+    drawn = settings(SETTINGS, derandomize=False)
+    number = first
+    with serving() as service:
+        while number == first or time.monotonic() < end_s:
+            try:
+                run_state_machine_as_test(seed(number)(service), settings=drawn)
+            except BaseException:
+                print(f"again: python -m tests.sim --service --seconds 0 --seed {number}")
+                raise
+            number += 1
+    return (number - first) * drawn.max_examples
 
 
 def processes(word: str, others: Collection[int] = ()) -> list[psutil.Process]:

@@ -19,7 +19,7 @@ NO_BARRIER: Final[tuple[LiteralString, ...]] = (
     "CREATE OR REPLACE FUNCTION wheel_barrier_try_v1(p_shard smallint)"
     " RETURNS boolean LANGUAGE sql AS 'SELECT true'",
 )
-WALKS = 1_500
+WALKS = 4_000
 RUNS = 8
 # Each is found by one of the first few hundred walks: those of a lucky hand.
 FOUND = (
