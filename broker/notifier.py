@@ -109,6 +109,7 @@ class Notifier:
             acknowledged=self._let_go,
             reread=self._reader.reread,
             deliver=self.deliver,
+            latest_ms=clock.latest_ms,
         )
         self._claimer = Claimer(
             db=db,

@@ -62,7 +62,7 @@ class Settler:
     """
     acknowledged: called with the references whose entries are given up. reread: called when an
     acknowledgement failed, so that the pending entries are read again. deliver: takes what is to be
-    called again soon, where the event center does not.
+    called again soon, where the event center does not. latest_ms: Clock.latest_ms.
     """
 
     def __init__(
@@ -74,8 +74,10 @@ class Settler:
         acknowledged: Callable[[Sequence[Ref]], None],
         reread: Callable[[], None],
         deliver: Deliver = left_to_nets,
+        latest_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         self._db = db
+        self._latest_ms = latest_ms
         self._event_center = event_center
         self._lookahead_ms = lookahead_ms
         self._acknowledged = acknowledged
@@ -157,11 +159,21 @@ class Settler:
     async def _settle_once(self, queue: Queue, results: list[Result]) -> None:
         near: list[Ref] = []
         try:
-            if queue.kind == "final":
-                await settle_final(self._db, results)
-            else:
-                settle = settle_again if queue.kind == "again" else settle_noted
-                near = await settle(self._db, queue.shard, results, lookahead_ms=self._lookahead_ms)
+            match queue.kind:
+                case "final":
+                    await settle_final(self._db, results)
+                case "noted":
+                    near = await settle_noted(
+                        self._db, queue.shard, results, lookahead_ms=self._lookahead_ms
+                    )
+                case "again":
+                    near = await settle_again(
+                        self._db,
+                        queue.shard,
+                        results,
+                        lookahead_ms=self._lookahead_ms,
+                        latest_ms=self._latest_ms(),
+                    )
         except DataRejected:
             raise
         except WheelTimerError:

@@ -2933,7 +2933,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_settle_again_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_outcomes text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[], p_lookahead_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, biz_type text)
+CREATE FUNCTION public.wheel_settle_again_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_outcomes text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[], p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[], p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[], p_lookahead_ms bigint, p_latest_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, biz_type text)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -2966,7 +2966,7 @@ DECLARE
     v_published  bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    v_now := wheel_now_ms();
+    v_now := least(wheel_now_ms(), p_latest_ms);
     v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
 
     SELECT coalesce(array_agg(k.task_id), '{}'),

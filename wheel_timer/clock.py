@@ -193,6 +193,15 @@ class Clock:
             return time.time() * 1000
         return self._now(monotonic_s())
 
+    def latest_ms(self) -> int | None:
+        """
+        What the database's clock shows by now at most, if it has not jumped since the last answer.
+        None where nothing is known, and under a test's clock, which jumps as it likes.
+        """
+        if self._test or not self._samples:
+            return None
+        return math.ceil(self._latest(monotonic_s()))
+
     def uncertainty_ms(self) -> float:
         """How far the true value may lie ahead of `now_ms`."""
         if not self._samples or self._guard.ahead_ms is not None:

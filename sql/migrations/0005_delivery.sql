@@ -301,6 +301,8 @@ $$;
 -- In:  p_outcomes: retry (a failure is spent), released (none is), unstarted (none, and no attempt
 --      row: its number is skipped); p_delays: ms from now. A claim is granted ahead of its moment,
 --      so what was not started may still lie before its start_time: never again before that.
+--      p_latest_ms: what the clock shows at most, as far as the caller knows, or null: a clock that
+--      jumps ahead takes no retry with it, to wait there for as long once it is back
 -- Needs status pending, revision and attempts = mine, and the lease (gone once this has run: a
 -- call sent again changes nothing). A stopped task is cancelled instead, and its payload erased
 -- where its biz_type has erase_data.
@@ -315,7 +317,7 @@ CREATE FUNCTION wheel_settle_again_v1(
     p_http_statuses smallint[], p_errors text[], p_error_classes text[], p_excerpts text[],
     p_started bigint[], p_durations integer[], p_dues bigint[], p_published bigint[],
     p_addresses text[], p_brokers text[], p_config_versions bigint[], p_lives smallint[],
-    p_lookahead_ms bigint
+    p_lookahead_ms bigint, p_latest_ms bigint
 ) RETURNS TABLE (task_id uuid, start_time bigint, moment bigint, biz_type text)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -349,7 +351,7 @@ DECLARE
     v_published  bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    v_now := wheel_now_ms();
+    v_now := least(wheel_now_ms(), p_latest_ms);
     v_near_to := greatest(v_closed, v_now + p_lookahead_ms * 3 / 2);
 
     SELECT coalesce(array_agg(k.task_id), '{}'),

@@ -31,7 +31,7 @@ FROM wheel_settle_again_v1(
     CAST(:error_classes AS text[]), CAST(:excerpts AS text[]), CAST(:started AS bigint[]),
     CAST(:durations AS integer[]), CAST(:dues AS bigint[]), CAST(:published AS bigint[]),
     CAST(:addresses AS text[]), CAST(:brokers AS text[]), CAST(:config_versions AS bigint[]),
-    CAST(:lives AS smallint[]), CAST(:lookahead_ms AS bigint)
+    CAST(:lives AS smallint[]), CAST(:lookahead_ms AS bigint), CAST(:latest_ms AS bigint)
 ) AS n
 
 -- name: settle_noted

@@ -25,8 +25,8 @@ NS: Final = 1_000_000_000
 @dataclass
 class Account:
     """
-    What became of the tasks. lost, early, contradictions: a sentence each. duplicates: calls that
-    nothing recorded explains. before_ms, after_ms: p99 lateness of what was due before the fault
+    What became of the tasks. lost, early, contradictions: a sentence each; repeats: one for each
+    task with duplicates or lost attempts. duplicates: calls that nothing recorded explains. before_ms, after_ms: p99 lateness of what was due before the fault
     began and once it should be over, None where nothing was. recovery_s: until what was due was on
     time again. last_s: from the fault's end to the last late call.
     """
@@ -35,6 +35,7 @@ class Account:
     lost: list[str] = field(default_factory=list)
     early: list[str] = field(default_factory=list)
     contradictions: list[str] = field(default_factory=list)
+    repeats: list[str] = field(default_factory=list)
     duplicates: int = 0
     duplicates_max: int = 0
     lost_attempts: int = 0
@@ -61,8 +62,15 @@ def account(books: Books, case: Case) -> Account:
         if not case.contradicts:
             found.contradictions += _contradictions(task, row, own)
         if row is not None:
-            found.duplicates += max(0, len(own) - 1 - row.retries)
+            again = max(0, len(own) - 1 - row.retries)
+            found.duplicates += again
             found.lost_attempts += row.lost
+            if again or row.lost:
+                came = ", ".join(f"{c.attempt} at {c.arrival_ms:.0f}" for c in own)
+                found.repeats.append(
+                    f"{task.biz_id}: for {row.start_time_ms}, attempts that came: {came};"
+                    f" recorded with their end: {dict(row.ended_ms)}"
+                )
     found.duplicates_max = found.lost_attempts if case.duplicates is None else case.duplicates
     _time(found, books, case, calls, rows)
     return found

@@ -121,6 +121,8 @@ def _broken(found: Account, case: Case) -> list[str]:
         problems.append(f"{found.duplicates} duplicates, at most {found.duplicates_max} may be")
     if found.lost_attempts > case.lost_max:
         problems.append(f"{found.lost_attempts} lost attempts, at most {case.lost_max} may be")
+    if problems:
+        problems += found.repeats[:SHOWN]
     if not found.tasks:
         problems.append("nothing was accepted")
     return problems

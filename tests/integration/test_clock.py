@@ -158,6 +158,26 @@ async def test_a_jump_that_is_accepted_is_followed_and_the_next_one_is_not(
     assert told[1] is None
 
 
+async def test_the_latest_it_may_be_goes_on_as_before_when_the_clock_jumps(
+    db: Database, steady: Steady
+) -> None:
+    known = Clock(db, jump_max_s=60)
+    assert known.latest_ms() is None
+    base_ms = machine_ms()
+    answer(known, steady, base_ms, took_ms=40)
+    assert known.latest_ms() == pytest.approx(base_ms + 40, abs=1)
+    steady.s += 2
+    answer(known, steady, base_ms + 3_602_000)
+    assert known.latest_ms() == pytest.approx(base_ms + 2_040, abs=2)
+
+
+async def test_a_tests_clock_may_show_anything_next(db: Database, clock: DatabaseClock) -> None:
+    known = Clock(db)
+    clock.freeze()
+    await known.measure()
+    assert known.latest_ms() is None
+
+
 @pytest.mark.parametrize(("ahead_s", "knows"), [(3_600, True), (3_650, True), (7_200, False)])
 async def test_a_process_that_starts_follows_the_disagreement_that_was_accepted(
     ahead_s: int, knows: bool, db: Database, steady: Steady

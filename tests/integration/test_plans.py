@@ -112,6 +112,7 @@ def again_of(tasks: Sequence[NewTask]) -> dict[str, Any]:
         "outcomes": ["retry"] * len(tasks),
         "delays": [3_600_000] * len(tasks),
         "lookahead_ms": 1000,
+        "latest_ms": None,
     }
 
 

@@ -127,6 +127,18 @@ async def test_an_attempt_that_ends_nothing_leaves_its_row_ahead_of_the_hand(
     await audits_hold()
 
 
+async def test_a_retry_goes_nowhere_with_a_clock_that_has_just_jumped_ahead(
+    db: Database, clock: DatabaseClock, task: NewTask, sessions: Sessions
+) -> None:
+    """Back again, it would have to wait for as long as the clock was wrong."""
+    mine, now_ms = await claimed(db, task), clock.now_ms()
+    clock.advance(3_600_000)
+    result = result_of(mine, "retry", delay_ms=30_000)
+    assert await settle_again(db, 0, [result], latest_ms=now_ms) == []
+    assert (await row_of(db, task)).next_at == now_ms + 30_000
+    assert await sessions.value("SELECT due_at FROM timer_requeue") == now_ms + 30_000
+
+
 async def test_a_retry_within_the_look_ahead_is_for_the_caller_to_publish_and_has_its_net(
     hands: Hands,
     db: Database,

@@ -76,3 +76,21 @@ async def test_the_late_success_of_an_old_revision_hides_no_result_of_the_new_on
     story = [(one.outcome, one.http_status) for one in await resting_delivery.attempts(old.task_id)]
     assert story == [("superseded", 200), ("failed", 410)]
     assert len(acknowledged) == 2
+
+
+async def test_a_clock_that_jumps_ahead_before_a_result_is_written_delays_no_retry(
+    resting_delivery: Delivery,
+) -> None:
+    (mine,), (ref,) = await claimed(resting_delivery, 1)
+    settler = Settler(
+        db=resting_delivery.db,
+        event_center=resting_delivery.event_center,
+        lookahead_ms=1_000,
+        acknowledged=lambda _: None,
+        reread=lambda: None,
+        # What the database says is an hour more.
+        latest_ms=lambda: mine.start_time_ms - 3_600_000,
+    )
+    settler.add(result_of(mine, "retry", delay_ms=7_200_000), ref)
+    await settler.drain()
+    assert (await resting_delivery.task(mine.task_id)).next_at == mine.start_time_ms + 3_600_000

@@ -86,11 +86,17 @@ async def settle_noted(
 
 
 async def settle_again(
-    db: Database, shard: int, rows: Sequence[Result], *, lookahead_ms: int = 1000
+    db: Database,
+    shard: int,
+    rows: Sequence[Result],
+    *,
+    lookahead_ms: int = 1000,
+    latest_ms: int | None = None,
 ) -> list[Ref]:
     """
     Put tasks of one shard back on the wheel: outcomes retry, released, unstarted, mixed.
 
+    latest_ms: Clock.latest_ms, so that a clock that has just jumped ahead delays no retry.
     Returns references of those due within the look-ahead: the caller publishes them. Each has its
     requeue row either way. A stopped task is cancelled instead. Safe to repeat.
     """
@@ -106,6 +112,7 @@ async def settle_again(
                 "outcomes": [r.outcome for r in batch],
                 "delays": [r.delay_ms for r in batch],
                 "lookahead_ms": lookahead_ms,
+                "latest_ms": latest_ms,
             },
         )
         near.extend(
