@@ -26,9 +26,10 @@ NS: Final = 1_000_000_000
 class Account:
     """
     What became of the tasks. lost, early, contradictions: a sentence each; repeats: one for each
-    task with duplicates or lost attempts. duplicates: calls that nothing recorded explains. before_ms, after_ms: p99 lateness of what was due before the fault
-    began and once it should be over, None where nothing was. recovery_s: until what was due was on
-    time again. last_s: from the fault's end to the last late call.
+    task with duplicates or lost attempts. duplicates: calls that nothing recorded explains.
+    before_ms, after_ms: p99 lateness of what was due before the fault began and once it should be
+    over, None where nothing was. recovery_s: until what was due was on time again. last_s: from the
+    fault's end to the last late call.
     """
 
     tasks: int = 0
