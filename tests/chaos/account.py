@@ -29,7 +29,8 @@ class Account:
     task with duplicates or lost attempts. duplicates: calls that nothing recorded explains.
     before_ms, after_ms: p99 lateness of what was due before the fault began and once it should be
     over, None where nothing was. recovery_s: until what was due was on time again. last_s: from the
-    fault's end to the last late call.
+    fault's end to the last late call. disturbed: whether neighbours noticed the fault;
+    neighbours_ms: their p99 since it began.
     """
 
     tasks: int = 0
@@ -44,6 +45,8 @@ class Account:
     after_ms: float | None = None
     recovery_s: float = 0.0
     last_s: float = 0.0
+    neighbours_ms: float | None = None
+    disturbed: bool = False
 
 
 def account(books: Books, case: Case) -> Account:
@@ -140,6 +143,8 @@ def _contradictions(task: Submitted, row: Row | None, calls: list[Called]) -> li
 class _First(NamedTuple):
     """The first call of a task, and when it was due, in ns of this machine."""
 
+    is_neighbour: bool
+
     due_ns: int
     arrival_ns: int
     late_ms: float
@@ -153,7 +158,11 @@ def _time(
     rows: dict[str, Row],
 ) -> None:
     """How late the first call of each task came, before, during and after the fault."""
-    firsts = [_first(rows[biz_id], own[0]) for biz_id, own in calls.items() if biz_id in rows]
+    firsts = [
+        _first(books.submitted[biz_id], rows[biz_id], own[0])
+        for biz_id, own in calls.items()
+        if biz_id in rows and biz_id in books.submitted
+    ]
     from_ns, judged_ns = books.load_ns[0] + NS, books.ended_ns + round(case.recovery_s * NS)
     before = sorted(
         one.late_ms for one in firsts if from_ns <= one.due_ns and one.arrival_ns < books.began_ns
@@ -162,6 +171,10 @@ def _time(
     found.before_ms = percentile(before, 99) if before else None
     found.after_ms = percentile(after, 99) if after else None
     late_ms = max(LATE_MS, NOISE * (found.before_ms or 0.0))
+    beside = sorted(one.late_ms for one in firsts if one.is_neighbour and one.due_ns >= from_ns)
+    if beside:
+        found.neighbours_ms = percentile(beside, 99)
+        found.disturbed = found.neighbours_ms > late_ms
     late = [one for one in firsts if one.late_ms > late_ms and one.due_ns >= books.began_ns]
     if late:
         found.last_s = max(0.0, (max(one.arrival_ns for one in late) - books.ended_ns) / NS)
@@ -171,7 +184,9 @@ def _time(
         found.recovery_s = (since[-1 - forgiven] - books.ended_ns) / NS
 
 
-def _first(row: Row, call: Called) -> _First:
+def _first(task: Submitted, row: Row, call: Called) -> _First:
     due_ms = max(call.start_time_ms, row.create_time_ms, row.renew_time_ms)
     late_ms = call.arrival_ms - due_ms
-    return _First(call.arrival_ns - round(late_ms * 1e6), call.arrival_ns, late_ms)
+    return _First(
+        task.is_neighbour, call.arrival_ns - round(late_ms * 1e6), call.arrival_ns, late_ms
+    )

@@ -29,7 +29,8 @@ class Case:
     daemon_troubles, broker_troubles: what is wrong with the first of them.
     patience_s: how long clients wait for an answer.
     postgres, redis: settings of the servers. disk: a small one for one of them.
-    proxied: each process reaches them by a proxy.
+    proxied: each process reaches them by a proxy. endpoint_proxied: so are callbacks sent, but for
+    those of a neighbour, whose are half of all tasks, and who is to notice nothing.
     duplicates: calls that may come twice beyond those of attempts recorded as failed; None: as many
     as there are attempts recorded as lost, and of these lost_max at most.
     recovery_s: tasks due later than this after the fault's end are on time.
@@ -53,6 +54,7 @@ class Case:
     redis: Mapping[str, str] = field(default_factory=dict)
     disk: Disk | None = None
     proxied: bool = False
+    endpoint_proxied: bool = False
     daemon_troubles: Sequence[Trouble] = ()
     broker_troubles: Sequence[Trouble] = ()
     answer_s: float = 0.0

@@ -19,6 +19,7 @@ import aiohttp
 from tests.chaos.log import Answered, Plan, Submitted
 
 BIZ_TYPE: Final = "chaos"
+NEIGHBOUR: Final = "neighbour"
 GIVE_UP_S: Final = 45.0
 PAUSE_S: Final = 0.1
 BATCH: Final = 10
@@ -48,11 +49,14 @@ class Load:
         offset_ms: Callable[[], int],
         seed: int,
         patience_s: float,
+        *,
+        has_neighbour: bool = False,
     ) -> None:
         self._ports = ports
         self._offset_ms = offset_ms
         self._random = random.Random(seed)
         self._patience_s = patience_s
+        self._has_neighbour = has_neighbour
         self._count = 0
         self.submitted: dict[str, Submitted] = {}
         self.refused: list[str] = []
@@ -96,7 +100,9 @@ class Load:
         self._count += 1
         is_near = self._random.random() < 0.5
         ahead_ms = self._random.randint(0, NEAR_MS) if is_near else self._random.randint(*FAR_MS)
-        task = Submitted(f"{plan}-{self._count}", plan, [self._now_ms() + ahead_ms])
+        is_neighbour = self._has_neighbour and self._random.random() < 0.5
+        due_ms = self._now_ms() + ahead_ms
+        task = Submitted(f"{plan}-{self._count}", plan, [due_ms], is_neighbour)
         self.submitted[task.biz_id] = task
         return task
 
@@ -178,12 +184,16 @@ def _answered(status: int) -> Answered:
 
 
 def _path(task: Submitted) -> str:
-    return f"/v1/biz/{BIZ_TYPE}/tasks/{task.biz_id}"
+    return f"/v1/biz/{_biz_type(task)}/tasks/{task.biz_id}"
+
+
+def _biz_type(task: Submitted) -> str:
+    return NEIGHBOUR if task.is_neighbour else BIZ_TYPE
 
 
 def _wire(task: Submitted) -> dict[str, Any]:
     return {
-        "biz_type": BIZ_TYPE,
+        "biz_type": _biz_type(task),
         "biz_id": task.biz_id,
         "start_time": _rfc3339(task.asked_ms[-1]),
     }

@@ -20,12 +20,14 @@ class Submitted:
 
     asked_ms: every start_time that was ever asked for, the one that holds last. accepted_ns: when
     the 2xx came, None while no answer did; then the task may be there or not.
+    is_neighbour: of a biz_type that the fault is nothing to.
     cancel, move: None where none was tried; what was answered (no: 409, too late), and when.
     """
 
     biz_id: str
     plan: Plan
     asked_ms: list[int]
+    is_neighbour: bool = False
     accepted_ns: int | None = None
     cancel: Answered | None = None
     cancel_ns: int = 0

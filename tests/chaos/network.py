@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import urllib.request
 from collections.abc import Awaitable, Callable
 from typing import Final, Literal
 
 from tests.chaos.case import Case
+from tests.chaos.load import BIZ_TYPE
 from tests.chaos.world import World
 from tests.fault.harness import Process
 from tests.fix_proxy import Proxy
+from wheel_timer.biz import Breaker
 
 CONCURRENCY: Final = 64
 AWAY_S: Final = 3.0
 BREATH_S: Final = 1.0
+OPEN_S: Final = 5.0
+CALL_S: Final = 1.0
+ATTEMPTS: Final = """
+SELECT count(*) FROM timer_attempt AS a JOIN timer_task AS t USING (task_id)
+WHERE t.biz_type = 'chaos' AND a.error_class IS NOT NULL
+"""
 
 Who = Literal["daemon", "broker"]
 What = Literal["postgres", "redis"]
@@ -78,9 +88,81 @@ def _cases(who: Who, what: What) -> tuple[Case, Case]:
     )
 
 
+def _to_endpoint(*breaks: Break) -> Callable[[World], Awaitable[None]]:
+    """All brokers and one endpoint; one break after the other."""
+
+    async def fault(world: World) -> None:
+        proxy = world.endpoint_proxy
+        assert proxy.connections
+        for breaks_it in breaks:
+            await breaks_it(proxy)
+            await asyncio.sleep(AWAY_S)
+            await proxy.heal()
+            if breaks_it is not breaks[-1]:
+                await asyncio.sleep(BREATH_S)
+
+    return fault
+
+
+async def _breakers(world: World) -> set[str]:
+    """Of the lane, in the brokers."""
+
+    def look(port: int) -> str:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/wheel") as answer:
+            lanes = json.load(answer)["lanes"]
+        return next(str(lane["breaker"]) for lane in lanes if lane["biz_type"] == BIZ_TYPE)
+
+    return {await asyncio.to_thread(look, world.port(broker)) for broker in world.brokers}
+
+
+async def open_breakers(world: World) -> None:
+    """A black hole before an endpoint: its brokers stop calling it, and try again by themselves."""
+    proxy = world.endpoint_proxy
+    await _swallow(proxy)
+
+    async def are_open() -> bool:
+        return await _breakers(world) == {"open"}
+
+    async def are_closed() -> bool:
+        return await _breakers(world) == {"closed"}
+
+    await world.until(are_open, "every broker has its breaker open", 5)
+    # What was under way when they opened comes to its timeout.
+    await asyncio.sleep(CALL_S + BREATH_S)
+    attempts = await world.sql(ATTEMPTS)
+    await asyncio.sleep(BREATH_S)
+    assert await world.sql(ATTEMPTS) == attempts, "an open breaker spends attempts"
+    await proxy.heal()
+    await world.until(are_closed, "every broker has its breaker closed", 2 * OPEN_S)
+
+
 CASES: Final = (
     *_cases("daemon", "postgres"),
     *_cases("daemon", "redis"),
     *_cases("broker", "postgres"),
     *_cases("broker", "redis"),
+    Case(
+        name="cut-broker-endpoint",
+        what="reset and refused; then a black hole both ways; its neighbour notices nothing",
+        fault=_to_endpoint(_refuse, _swallow),
+        endpoint_proxied=True,
+        load_s=16,
+    ),
+    Case(
+        name="half-broker-endpoint",
+        what="calls are lost; then the answers to them; its neighbour notices nothing",
+        fault=_to_endpoint(_swallow_requests, _swallow_replies),
+        endpoint_proxied=True,
+        load_s=16,
+    ),
+    Case(
+        name="breaker-broker-endpoint",
+        what="a black hole until the breakers open, and until they close again",
+        fault=open_breakers,
+        endpoint_proxied=True,
+        biz={"breaker": Breaker(open_for=OPEN_S)},
+        load_s=20,
+        # What waited for the breaker comes within a minute, spread.
+        drain_s=90,
+    ),
 )

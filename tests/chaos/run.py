@@ -35,7 +35,7 @@ class Result:
 
     @property
     def is_slow(self) -> bool:
-        return self.account.recovery_s > self.case.recovery_s
+        return self.account.recovery_s > self.case.recovery_s or self.account.disturbed
 
     @property
     def verdict(self) -> str:
@@ -136,6 +136,8 @@ def _told(error: BaseException) -> list[str]:
 
 def slowness(result: Result) -> str:
     """What is said of a run that was late for too long."""
+    if result.account.disturbed:
+        return f"its neighbours' p99 was {result.account.neighbours_ms:.0f} ms"
     return (
         f"what was due up to {result.account.recovery_s:.1f} s after the fault's end came more "
         f"than {LATE_MS:g} ms late; {result.case.recovery_s:g} s are allowed"

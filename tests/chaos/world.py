@@ -18,7 +18,7 @@ import psycopg
 from redis.asyncio import Redis
 
 from tests.chaos.case import Case
-from tests.chaos.load import BIZ_TYPE, Load
+from tests.chaos.load import BIZ_TYPE, NEIGHBOUR, Load
 from tests.chaos.log import Books, Row
 from tests.chaos.receiver import Receiver
 from tests.chaos.servers import Servers, Template
@@ -26,7 +26,7 @@ from tests.chaos.watch import Watch
 from tests.fault.harness import Nursery, Process
 from tests.fault.launch import Order, Trouble
 from tests.fix_audits import Auditor
-from tests.fix_proxy import PostgresProxy, RedisProxy
+from tests.fix_proxy import PostgresProxy, Proxy, RedisProxy
 from wheel_timer.biz import Backoff, BizTypeIn, Breaker, RetryIn
 from wheel_timer.database import Database
 from wheel_timer.embedded import DataDirectory
@@ -53,7 +53,7 @@ SELECT t.biz_id, CAST(t.task_id AS text), t.status, t.start_time, t.create_time,
     (SELECT coalesce(jsonb_object_agg(a.attempt, a.started_time + a.duration_ms), '{}')
         FROM timer_attempt AS a WHERE a.task_id = t.task_id)
 FROM timer_task AS t
-WHERE t.status <> 4 AND t.biz_type = 'chaos'
+WHERE t.status <> 4 AND t.biz_type IN ('chaos', 'neighbour')
 """
 PENDING: Final = "SELECT count(*) FROM timer_task WHERE status = 0"
 
@@ -78,12 +78,22 @@ class World:
         self.receiver = Receiver(lambda: self.offset_ms, case.answer_s)
         # What clients ask for goes by a clock of their own.
         self.asking_ms = 0
-        self.load = Load(self._open_ports, lambda: self.asking_ms, seed, case.patience_s)
+        self.load = Load(
+            self._open_ports,
+            lambda: self.asking_ms,
+            seed,
+            case.patience_s,
+            has_neighbour=case.endpoint_proxied,
+        )
         self.watch = Watch(self.postgres.url, case.back_ms)
 
     async def start(self) -> None:
         """Everything up, led, and able to call."""
         await self.receiver.endpoint.start()
+        endpoint = self.receiver.endpoint
+        await self._configure(NEIGHBOUR, endpoint.url, BIZ)
+        self.endpoint_proxy = Proxy((endpoint.host, endpoint.port))
+        await self.endpoint_proxy.start()
         await self.configure()
         for number in range(self.case.daemons):
             trouble = _at(self.case.daemon_troubles, number)
@@ -97,11 +107,15 @@ class World:
 
     async def configure(self, **fields: Any) -> None:
         """The one biz_type: what the case says of it, and now this."""
+        proxy, url = self.endpoint_proxy, self.receiver.endpoint.url
+        if self.case.endpoint_proxied:
+            url = f"http://127.0.0.1:{proxy.port}/callback"
+        await self._configure(BIZ_TYPE, url, {**BIZ, **self.case.biz, **fields})
+
+    async def _configure(self, name: str, url: str, settings: dict[str, Any]) -> None:
         db = Database(self.postgres.url, pool_size=2, name="chaos")
-        settings = {**BIZ, **self.case.biz, **fields}
         try:
-            url = self.receiver.endpoint.url
-            await store_biz.put(db, BIZ_TYPE, BizTypeIn(callback_url=url, **settings))
+            await store_biz.put(db, name, BizTypeIn(callback_url=url, **settings))
         finally:
             await db.close()
 
@@ -278,6 +292,7 @@ class World:
         for proxies in self._proxies.values():
             for proxy in proxies:
                 await proxy.stop()
+        await self.endpoint_proxy.stop()
         await self.receiver.endpoint.stop()
 
 

@@ -169,3 +169,16 @@ def test_recovery_is_when_what_is_due_comes_on_time_again() -> None:
     assert 1.9 < found.recovery_s < 2.0
     assert 2.8 < found.last_s < 3.0
     assert found.before_ms == 1.0
+
+
+@pytest.mark.parametrize("neighbours_late", [False, True])
+def test_who_a_fault_is_nothing_to_is_late_for_no_reason(neighbours_late: bool) -> None:
+    run = Run()
+    for number in range(300):
+        due_ms = 1_000 + number * 30
+        is_late = 3_000 <= due_ms < 4_000 and neighbours_late == bool(number % 2)
+        task = run.task(f"n{number}", due_ms, late_ms=900.0 if is_late else 1.0)
+        task.is_neighbour = bool(number % 2)
+    found = run.account()
+    assert found.disturbed == neighbours_late
+    assert found.neighbours_ms == pytest.approx(900.0 if neighbours_late else 1.0)
