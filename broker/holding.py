@@ -4,7 +4,8 @@ requeue rows far ahead; and come back when the lane is open again.
 
     held    hold: references -> requeue rows `held`, an hour ahead and spread; then acknowledged.
             Some stay in the lane of an open breaker, to be its probes.
-    open    unhold: held rows -> the due hand, as fast as the lane takes them.
+    open    fetch: held rows -> references in this broker, no more at a time than the lane takes
+            at once: they come beside what is new, not before it.
             recall: where a breaker has closed, retries come within RECALL_MS, spread.
 
 All of it stands in Postgres: what was held survives brokers and Redis. Rows that nobody brought
@@ -21,25 +22,25 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from broker.lane import READ_AHEAD, Lane
+from broker.lane import PROBES, Lane
 from broker.timekeeper import Now
 from wheel_timer import signal
 from wheel_timer.backoff import reconnect_delay_s
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
-from wheel_timer.store.hold import PAGE_ROWS, held, hold, recall, unhold
+from wheel_timer.store.fetch import fetch
+from wheel_timer.store.hold import PAGE_ROWS, held, hold, recall
 from wheel_timer.task import Ref
 from wheel_timer.wheel import home_of
 
 HOLD_MS: Final = 3_600_000
 SPREAD_MS: Final = 600_000
 RECALL_MS: Final = 60_000
-PROBES: Final = 4
 # A page each so often, and other lanes have the loop, and Postgres, in between: a small one where
 # work is put off, 2,000/s, which empties a lane before the sweep would find its tasks again.
 HOLD_ROWS: Final = 100
 HOLD_EACH_S: Final = 0.05
-PAGE_EACH_S: Final = 0.1
+FETCH_EACH_S: Final = 0.05
 LOOK_EACH_S: Final = 30.0
 # A half-open lane without a probe looks for one.
 PROBE_EACH_S: Final = 1.0
@@ -50,7 +51,7 @@ logger = logging.getLogger(__name__)
 class Holding:
     """
     lanes: all there are. acknowledge: gives up references that were held. emptied: called with a
-    lane that has room again.
+    lane that has room again. deliver: takes references that were brought back.
 
     shards: how many there are. `changed` is called whenever a lane may have become held or open,
     `look` when many may.
@@ -62,16 +63,24 @@ class Holding:
         db: Database,
         clock: Now,
         shards: int,
+        visibility_ms: int,
+        lookahead_ms: int,
         lanes: Callable[[], dict[str, Lane]],
         acknowledge: Callable[[Sequence[Ref]], None],
         emptied: Callable[[Lane], None],
+        deliver: Callable[[Sequence[Ref]], None],
     ) -> None:
         self._db = db
         self._clock = clock
         self._shards = shards
+        self._visibility_ms = visibility_ms
+        self._lookahead_ms = lookahead_ms
         self._lanes = lanes
         self._acknowledge = acknowledge
         self._emptied = emptied
+        self._deliver = deliver
+        # A thousand lanes that are let go at once take turns.
+        self._turn = asyncio.Semaphore(1)
         self._emptying: dict[str, asyncio.Task[None]] = {}
         self._filling: dict[str, asyncio.Task[None]] = {}
         self._recalls: set[str] = set()
@@ -144,7 +153,7 @@ class Holding:
             # What is being put away at this moment would be overlooked, and come half a minute on.
             if lane.biz_type in self._emptying:
                 await asyncio.wait([self._emptying[lane.biz_type]])
-            await self._unhold_all(lane)
+            await self._fetch_all(lane)
         except Exception:
             logger.exception("bringing back what is held of %s failed", lane.biz_type)
         finally:
@@ -184,31 +193,41 @@ class Holding:
             dues = [due_ms + random.randrange(SPREAD_MS) for _ in page]
             await hold(self._db, shard, page, dues)
 
-    async def _unhold_all(self, lane: Lane) -> None:
+    async def _fetch_all(self, lane: Lane) -> None:
         shards = list(range(self._shards))
         failures = 0
         while shards and not self._is_stopped:
-            gate, now_ms = lane.gate, self._clock.now_ms()
-            if gate.hold(now_ms) is not None:
+            # Without a slot here it is others who bring it back.
+            if not lane.slots or lane.gate.hold(self._clock.now_ms()) is not None:
                 return
-            # A half-open lane takes a handful: they are its probes.
-            limit = PAGE_ROWS if gate.breaker.is_closed else PROBES
             try:
                 if lane.biz_type in self._recalls:
                     await self._recall(lane.biz_type)
-                if lane.depth < (READ_AHEAD // 2 if gate.breaker.is_closed else 1):
-                    shard = shards[0]
-                    if await unhold(self._db, shard, lane.biz_type, limit) < limit:
-                        shards.remove(shard)
-                    else:
-                        signal.reached("delivery.unheld")
+                room = lane.refillable()
+                if room and await self._fetch(lane, shards[0], room) < room:
+                    shards.pop(0)
                 failures = 0
             except WheelTimerError as error:
                 logger.warning("what is held of %s stays: %s", lane.biz_type, error)
                 failures += 1
                 await asyncio.sleep(reconnect_delay_s(failures))
                 continue
-            await asyncio.sleep(PAGE_EACH_S if gate.breaker.is_closed else PROBE_EACH_S)
+            is_closed = lane.gate.breaker.is_closed
+            await asyncio.sleep(FETCH_EACH_S if is_closed else PROBE_EACH_S)
+
+    async def _fetch(self, lane: Lane, shard: int, limit: int) -> int:
+        async with self._turn:
+            refs = await fetch(
+                self._db,
+                shard,
+                {lane.biz_type: limit},
+                reason="held",
+                visibility_ms=self._visibility_ms,
+                lookahead_ms=self._lookahead_ms,
+            )
+        signal.reached("delivery.unheld")
+        self._deliver(refs)
+        return len(refs)
 
     async def _recall(self, biz_type: str) -> None:
         self._recalls.discard(biz_type)

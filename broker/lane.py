@@ -36,6 +36,10 @@ READ_AHEAD_MAX: Final = 6_000
 # Fetched from Postgres beside what waits here already.
 FETCH_AHEAD_S: Final = 2.0
 FETCH_AHEAD_MAX: Final = 500
+# What was held is brought back for so long ahead: what is new waits behind it.
+REFILL_S: Final = 0.2
+# Of a lane that is held for its endpoint so many stay here, or are brought back, to be its probes.
+PROBES: Final = 4
 # A claim is worth a call for so long after it was made; then it goes back, for another broker.
 HOLD_MS: Final = LEASE_MARGIN_MS - SETTLE_MS
 # A claim takes 2-5 ms; three times that, and still inside the 20 ms that a claim may be early.
@@ -158,6 +162,17 @@ class Lane:
         if gate.shape is not None:
             ahead = min(ahead, max(1, int(gate.shape.per_s * FETCH_AHEAD_S)))
         return max(0, ahead - len(self._waiting))
+
+    def refillable(self) -> int:
+        """How many held references to bring back: what keeps the slots busy for REFILL_S."""
+        if not self.slots:
+            return 0
+        if not self.gate.breaker.is_closed:
+            return 0 if self.depth else PROBES
+        ahead = max(0, self.slots - self.in_flight) + self._pace * REFILL_S
+        if self.gate.shape is not None:
+            ahead = min(ahead, max(1.0, self.gate.shape.per_s * REFILL_S))
+        return max(0, min(FETCH_AHEAD_MAX, int(ahead)) - self.depth)
 
     def add(self, ref: Ref) -> bool:
         """Hold a reference; False where its stream entry is held already (it was read again)."""

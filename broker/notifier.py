@@ -132,9 +132,12 @@ class Notifier:
             db=db,
             clock=clock,
             shards=settings.shards,
+            visibility_ms=round(settings.visibility * 1000),
+            lookahead_ms=round(settings.lookahead * 1000),
             lanes=lambda: self._lanes,
             acknowledge=self._settler.acknowledge,
             emptied=self._see_room,
+            deliver=self._deliver,
         )
         self._direct = Direct(
             db=db,

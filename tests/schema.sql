@@ -732,7 +732,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_fetch_v1(p_shard smallint, p_biz_types text[], p_limits integer[], p_visibility_ms bigint, p_lookahead_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, fetched bigint, biz_type text)
+CREATE FUNCTION public.wheel_fetch_v1(p_shard smallint, p_reason text, p_biz_types text[], p_limits integer[], p_visibility_ms bigint, p_lookahead_ms bigint) RETURNS TABLE(task_id uuid, start_time bigint, moment bigint, fetched bigint, biz_type text)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -755,7 +755,7 @@ BEGIN
         WITH first AS MATERIALIZED (
             SELECT q.task_id, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
-            WHERE q.biz_type = p_biz_types[i] AND q.reason = 'overflow' AND q.shard = p_shard
+            WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
@@ -767,6 +767,7 @@ BEGIN
         WHERE q.task_id = f.task_id
         RETURNING q.task_id, q.start_time,
             CASE
+                WHEN p_reason = 'held' THEN greatest(q.start_time, v_now)
                 WHEN f.moment BETWEEN v_now AND v_now + p_lookahead_ms THEN f.moment
                 ELSE q.start_time
             END,
@@ -998,7 +999,9 @@ BEGIN
         ON CONFLICT (task_id) DO UPDATE
         SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
             reason = EXCLUDED.reason
-        WHERE q.reason NOT IN ('retry', 'release')
+        -- A retry's row that the hand has passed is about to be re-armed by it: its reference is
+        -- this one, and after it no other comes for a visibility time.
+        WHERE q.reason NOT IN ('retry', 'release') OR q.due_at <= v_closed
         RETURNING q.task_id
     )
     SELECT count(*) INTO v_held FROM written;
@@ -3617,38 +3620,6 @@ CREATE FUNCTION public.wheel_under_hands_v1(p_slot_lo integer) RETURNS boolean
         UNION ALL
         SELECT h.last - h.first
     ) AS o(by)
-$$;
-
-CREATE FUNCTION public.wheel_unhold_v1(p_shard smallint, p_biz_type text, p_limit integer) RETURNS integer
-    LANGUAGE plpgsql
-    SET search_path TO 'public'
-    SET lock_timeout TO '5s'
-    SET plan_cache_mode TO 'force_custom_plan'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET enable_hashjoin TO 'off'
-    SET enable_mergejoin TO 'off'
-    SET jit TO 'off'
-    AS $$
-DECLARE
-    v_closed bigint;
-    v_ids    uuid[];
-BEGIN
-    v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(h.task_id) INTO v_ids
-    FROM (
-        SELECT q.task_id
-        FROM timer_requeue AS q
-        WHERE q.biz_type = p_biz_type AND q.reason = 'held' AND q.shard = p_shard
-        ORDER BY q.due_at, q.task_id
-        LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
-    ) AS h;
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1, reason = 'overflow'
-    WHERE q.task_id = ANY (v_ids);
-    RETURN coalesce(cardinality(v_ids), 0);
-END
 $$;
 
 CREATE TABLE public.timer_attempt (

@@ -24,7 +24,7 @@ CREATE TABLE timer_lane_time (
 );
 
 -- Hold tasks of one partition: each gets a requeue row `held`, due at p_due_ats or later.
--- What is settled, was moved, or is being called needs none. One that waits for its retry or
+-- What is settled, was moved, or is being called needs none. One that still waits for its retry or
 -- release keeps that row: it comes at its own time.
 -- Returns how many are held now. At most 1,000, in place order.
 -- Locks: fence shared, task rows in the order given, requeue rows by task_id.
@@ -76,48 +76,13 @@ BEGIN
         ON CONFLICT (task_id) DO UPDATE
         SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
             reason = EXCLUDED.reason
-        WHERE q.reason NOT IN ('retry', 'release')
+        -- A retry's row that the hand has passed is about to be re-armed by it: its reference is
+        -- this one, and after it no other comes for a visibility time.
+        WHERE q.reason NOT IN ('retry', 'release') OR q.due_at <= v_closed
         RETURNING q.task_id
     )
     SELECT count(*) INTO v_held FROM written;
     RETURN v_held;
-END
-$$;
-
--- Pull held rows of a biz_type forward, the first due first: the due hand publishes them with its
--- next tick. Returns how many; fewer than p_limit: no more are held in this shard.
--- Locks: fence shared, requeue rows (those that somebody else has are passed over).
-CREATE FUNCTION wheel_unhold_v1(
-    p_shard smallint, p_biz_type text, p_limit integer
-) RETURNS integer
-LANGUAGE plpgsql VOLATILE
-SET search_path FROM CURRENT
-SET lock_timeout = '5s'
-SET plan_cache_mode = force_custom_plan
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET enable_hashjoin = off
-SET enable_mergejoin = off
-SET jit = off
-AS $$
-DECLARE
-    v_closed bigint;
-    v_ids    uuid[];
-BEGIN
-    v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(h.task_id) INTO v_ids
-    FROM (
-        SELECT q.task_id
-        FROM timer_requeue AS q
-        WHERE q.biz_type = p_biz_type AND q.reason = 'held' AND q.shard = p_shard
-        ORDER BY q.due_at, q.task_id
-        LIMIT p_limit
-        FOR UPDATE SKIP LOCKED
-    ) AS h;
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1, reason = 'overflow'
-    WHERE q.task_id = ANY (v_ids);
-    RETURN coalesce(cardinality(v_ids), 0);
 END
 $$;
 

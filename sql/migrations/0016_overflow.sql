@@ -204,15 +204,18 @@ BEGIN
 END
 $$;
 
--- Take the first in line of each biz_type, at most p_limits of it, for a broker that calls them
--- without the event center: their rows become `published`, due after p_visibility_ms. Nothing that
--- is due later than p_lookahead_ms from now.
+-- Take the first rows of each biz_type, at most p_limits of it, for a broker that needs no event
+-- center to call them: they become `published`, due after p_visibility_ms. Nothing that is due
+-- later than p_lookahead_ms from now.
+-- In:  p_reason: overflow, who stands in line; held, what a held lane put away.
 -- Out: moment: when to call. A row of what the due hand could not publish is due a visibility time
--- after its task's moment; of any other row this may not be told, and its moment has passed.
+-- after its task's moment; of any other row in line this may not be told, and its moment has
+-- passed.
+-- What was held comes now: by its old moment it would go before everything that is new.
 -- Locks: fence shared, requeue rows (those that somebody else has are passed over).
 CREATE FUNCTION wheel_fetch_v1(
-    p_shard smallint, p_biz_types text[], p_limits integer[], p_visibility_ms bigint,
-    p_lookahead_ms bigint
+    p_shard smallint, p_reason text, p_biz_types text[], p_limits integer[],
+    p_visibility_ms bigint, p_lookahead_ms bigint
 ) RETURNS TABLE (task_id uuid, start_time bigint, moment bigint, fetched bigint, biz_type text)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -236,7 +239,7 @@ BEGIN
         WITH first AS MATERIALIZED (
             SELECT q.task_id, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
-            WHERE q.biz_type = p_biz_types[i] AND q.reason = 'overflow' AND q.shard = p_shard
+            WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
@@ -248,6 +251,7 @@ BEGIN
         WHERE q.task_id = f.task_id
         RETURNING q.task_id, q.start_time,
             CASE
+                WHEN p_reason = 'held' THEN greatest(q.start_time, v_now)
                 WHEN f.moment BETWEEN v_now AND v_now + p_lookahead_ms THEN f.moment
                 ELSE q.start_time
             END,

@@ -9,16 +9,6 @@ SELECT wheel_hold_v1(
     CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]), CAST(:due_ats AS bigint[])
 )
 
--- name: unhold
--- Pull held tasks of a biz_type in front of the due hand.
--- In:    shard, biz_type, limit
--- Out:   integer: how many; fewer than limit: no more are held
--- Cost:  one index range, one update a row
--- Locks: fence shared, requeue rows
-SELECT wheel_unhold_v1(
-    CAST(:shard AS smallint), CAST(:biz_type AS text), CAST(:limit AS integer)
-)
-
 -- name: recall
 -- Let retries of a biz_type come within spread_ms: the endpoint works again.
 -- In:    shard, biz_type, spread_ms, limit

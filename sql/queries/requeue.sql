@@ -77,15 +77,16 @@ SELECT wheel_fill_v1(
 SELECT l.biz_type, l.last_due, l.first_start FROM wheel_lines_v1(CAST(:shard AS smallint)) AS l
 
 -- name: fetch
--- Take the first in line of some biz_types, to be called without the event center.
--- In:    shard, one array element a biz_type: biz_types, limits; visibility_ms, lookahead_ms
+-- Take the first in line, or of what is held, of some biz_types: they need no event center.
+-- In:    shard, reason (overflow, held), one array element a biz_type: biz_types, limits;
+--        visibility_ms, lookahead_ms
 -- Out:   task_id, start_time, moment, now (ms), biz_type
 -- Cost:  one index range a biz_type, one update a row
 -- Locks: fence shared, requeue rows (locked ones are passed over)
 SELECT f.task_id, f.start_time, f.moment, f.fetched, f.biz_type
 FROM wheel_fetch_v1(
-    CAST(:shard AS smallint), CAST(:biz_types AS text[]), CAST(:limits AS integer[]),
-    CAST(:visibility_ms AS bigint), CAST(:lookahead_ms AS bigint)
+    CAST(:shard AS smallint), CAST(:reason AS text), CAST(:biz_types AS text[]),
+    CAST(:limits AS integer[]), CAST(:visibility_ms AS bigint), CAST(:lookahead_ms AS bigint)
 ) AS f
 
 -- name: requeue_rows

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import itertools
 from collections.abc import AsyncIterator, Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -20,7 +21,8 @@ from tests.fix_delivery import BIZ_TYPE, Delivery
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_hands import Hands, task_at
 from tests.fix_lanes import Lanes
-from wheel_timer.store.hold import hold, recall, unhold
+from wheel_timer.store.fetch import fetch
+from wheel_timer.store.hold import hold, recall
 from wheel_timer.store.submit import submit
 from wheel_timer.task import Ref
 
@@ -73,12 +75,17 @@ async def test_a_held_task_is_covered_and_comes_back_when_it_is_let_go(
     ref = Ref(task.task_id, now_ms, now_ms, now_ms, BIZ_TYPE)
     await hold(db, 0, [ref], [now_ms + HOUR_MS])
     assert await held_rows(delivery) == [(task.task_id, now_ms + HOUR_MS)]
-    assert await unhold(db, 0, "another") == 0
-    assert await unhold(db, 0, BIZ_TYPE) == 1
-    assert await unhold(db, 0, BIZ_TYPE) == 0
+    bring_back = partial(fetch, db, 0, visibility_ms=MINUTE_MS, lookahead_ms=1_000)
+    assert await bring_back({"another": 9}, reason="held") == []
+    assert await bring_back({BIZ_TYPE: 9}, reason="overflow") == []
+    (back,) = await bring_back({BIZ_TYPE: 9}, reason="held")
+    assert await bring_back({BIZ_TYPE: 9}, reason="held") == []
+    assert (back.task_id, back.start_time_ms, back.biz_type) == (task.task_id, now_ms, BIZ_TYPE)
+    # It goes behind what was there before it came back; its net is what a publish would leave.
+    assert now_ms <= back.moment_ms <= now_ms + MINUTE_MS / 2
     ((due_at, reason),) = await delivery.rows("SELECT due_at, reason FROM timer_requeue")
-    assert reason == "overflow"
-    assert due_at < now_ms + MINUTE_MS
+    assert reason == "published"
+    assert due_at == back.published_ms + MINUTE_MS
     await audits_hold()
 
 
@@ -102,6 +109,21 @@ async def test_what_is_settled_or_leased_or_waits_for_its_retry_is_not_held(
     await delivery.run("DELETE FROM timer_task WHERE task_id = %s", [gone])
     await hold(db, 0, refs, [now_ms + HOUR_MS] * 4)
     assert await held_rows(delivery) == []
+
+
+async def test_a_retry_that_the_hand_is_just_publishing_is_held(
+    resting_delivery: Delivery,
+) -> None:
+    delivery, db = resting_delivery, resting_delivery.db
+    now_ms = int(delivery.clock.now_ms())
+    task = task_at(now_ms)
+    await submit(db, 0, [task])
+    # Published, and not yet re-armed: a re-arm leaves the later moment of a held row alone.
+    ((closed_to,),) = await delivery.rows("SELECT wheel_closed_to_v1(0::smallint)")
+    await delivery.run("UPDATE timer_requeue SET reason = 'release', due_at = %s", [closed_to])
+    ref = Ref(task.task_id, now_ms, now_ms, now_ms, BIZ_TYPE)
+    await hold(db, 0, [ref], [now_ms + HOUR_MS])
+    assert await held_rows(delivery) == [(task.task_id, now_ms + HOUR_MS)]
 
 
 async def test_retries_are_recalled_into_a_minute_and_their_tasks_with_them(
@@ -320,9 +342,12 @@ async def test_a_look_that_breaks_does_not_end_the_looking(resting_delivery: Del
         db=resting_delivery.db,
         clock=resting_delivery.clock,
         shards=1,
+        visibility_ms=MINUTE_MS,
+        lookahead_ms=1_000,
         lanes=lanes,
         acknowledge=lambda refs: None,
         emptied=lambda lane: None,
+        deliver=lambda refs: None,
     )
     running = asyncio.create_task(holding.run())
     await resting_delivery.until(lambda: len(looks) == 1)

@@ -18,6 +18,7 @@ from tests.model.state import (
     RECALL,
     RETRIED,
     UNHOLD,
+    VISIBILITY,
     Config,
     Requeue,
     World,
@@ -45,11 +46,13 @@ def begin(w: World, phase: int) -> Sequence[tuple[str, World]]:
 def hold(w: World, c: Config, writer: Writer) -> World:
     """
     "its requeue rows are re-armed an hour ahead" (section 7): a row for a task that is pending at
-    its place, and not in a call; a retry's own row stays. Then the entry is acknowledged.
+    its place, and not in a call; a retry's own row stays as long as the hand has not passed it.
+    Then the entry is acknowledged.
     """
     task, row = w.task, w.row
     there = task.status == PENDING and task.start == writer.start and task.lease <= w.now
-    if (there or c.without is r.HOLD_LOCKS) and row.reason != RETRIED:
+    waits = row.reason == RETRIED and row.due > writer.closed
+    if (there or c.without is r.HOLD_LOCKS) and not waits:
         due = ahead(writer.now + HOLD, writer.closed, c, r.FLOOR_HOLD)
         row = Requeue(due, writer.start, HELD)
     entries = tuple(place for place in w.redis.entries if place != writer.start)
@@ -57,10 +60,11 @@ def hold(w: World, c: Config, writer: Writer) -> World:
 
 
 def unhold(w: World, c: Config, writer: Writer) -> World:
-    """ "resume pulls them forward" (section 7): in front of the due hand, whatever they say."""
+    """ "resume pulls them forward" (section 7): a broker fetches them, and the row is its net."""
     if w.row.reason != HELD:
         return w
-    return w._replace(row=Requeue(ahead(writer.now, writer.closed, c, r.FLOOR_UNHOLD), w.row.place))
+    due = ahead(writer.now + VISIBILITY, writer.closed, c, r.FLOOR_UNHOLD)
+    return w._replace(row=Requeue(due, w.row.place))
 
 
 def recall(w: World, c: Config, writer: Writer) -> World:

@@ -1,9 +1,9 @@
-"""Fetch: references straight from the line in Postgres. sql/migrations: wheel_fetch_v1."""
+"""Fetch: references straight from requeue rows in Postgres. sql/migrations: wheel_fetch_v1."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, Literal
 
 from wheel_timer.database import Database
 from wheel_timer.task import Ref
@@ -12,10 +12,17 @@ PAGE_ROWS: Final = 500
 
 
 async def fetch(
-    db: Database, shard: int, limits: Mapping[str, int], *, visibility_ms: int, lookahead_ms: int
+    db: Database,
+    shard: int,
+    limits: Mapping[str, int],
+    *,
+    reason: Literal["overflow", "held"] = "overflow",
+    visibility_ms: int,
+    lookahead_ms: int,
 ) -> list[Ref]:
     """
     Take the first in line of each of these biz_types, at most so many; nobody else gets them.
+    reason: held: not who stands in line, but what was put away while its lane was held.
 
     Their rows come again after visibility_ms. Raises DatabaseUnavailable; what was taken then comes
     again as well.
@@ -24,6 +31,7 @@ async def fetch(
         "fetch",
         {
             "shard": shard,
+            "reason": reason,
             "biz_types": list(limits),
             "limits": list(limits.values()),
             "visibility_ms": visibility_ms,

@@ -1,5 +1,6 @@
 """
-Hold: what a held lane's references become, and how they come back. sql/migrations/0010_limits.sql.
+Hold: what a held lane's references become; fetch.py brings them back.
+sql/migrations/0010_limits.sql.
 """
 
 from __future__ import annotations
@@ -36,27 +37,18 @@ async def hold(db: Database, shard: int, refs: Sequence[Ref], due_ms: Sequence[i
         )
 
 
-async def unhold(db: Database, shard: int, biz_type: str, limit: int = PAGE_ROWS) -> int:
-    """Bring held tasks back, the oldest first. Returns how many; fewer than limit: that was all."""
-    return await _count(db, "unhold", {"shard": shard, "biz_type": biz_type, "limit": limit})
-
-
 async def recall(db: Database, shard: int, biz_type: str, spread_ms: int) -> int:
     """
     Let retries that wait for longer than spread_ms come within it, spread by chance; a page of
     them. Returns how many were looked at; fewer than PAGE_ROWS: that was all.
     """
     params = {"shard": shard, "biz_type": biz_type, "spread_ms": spread_ms, "limit": PAGE_ROWS}
-    return await _count(db, "recall", params)
+    row = await db.fetch_one("recall", params)
+    assert row is not None
+    count: int = row[0]
+    return count
 
 
 async def held(db: Database) -> list[str]:
     """The biz_types of which tasks are held."""
     return [biz_type for (biz_type,) in await db.fetch("held", {})]
-
-
-async def _count(db: Database, query: str, params: dict[str, object]) -> int:
-    row = await db.fetch_one(query, params)
-    assert row is not None
-    count: int = row[0]
-    return count
