@@ -4,7 +4,8 @@
 Each case starts servers, daemons and brokers of its own, loads them through the API with unique
 ids at fixed times, breaks something, drains, and compares what was submitted, what was called and
 what the database says. Exits 1 on any loss, early call, contradiction, broken bound or audit, and
-where lateness did not recover in time. --minutes: cases drawn by the seed, until the time is over.
+where lateness did not recover in time. --minutes: one storm of random faults for half of the time,
+cases drawn by the seed for the rest; all of it, or none, where the names say so.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Final
 
 import uvloop
 
-from tests.chaos import broker, clock, disk, leader, network, postgres, redis, resources
+from tests.chaos import broker, clock, disk, leader, network, postgres, redis, resources, storm
 from tests.chaos.case import Case
 from tests.chaos.run import Result, run, slowness
 from tests.chaos.servers import Template
@@ -37,7 +38,9 @@ CASES: Final = (
     *clock.CASES,
     *resources.CASES,
     *disk.CASES,
+    *storm.CASES,
 )
+STORM: Final = storm.CASES[0].name
 HEAD: Final = (
     f"{'case':<24} {'tasks':>6} {'lost':>5} {'early':>5} {'twice':>5} {'(max)':>6}"
     f" {'p99 before':>10} {'after ms':>9} {'recovery s':>10} {'last s':>7}  verdict"
@@ -54,19 +57,28 @@ def _row(result: Result) -> str:
     )
 
 
+def _minutes(case: Case) -> str:
+    """A storm is the same again if it is as long."""
+    return f" --minutes {storm.minutes_of(case):g}" if case.name == STORM else ""
+
+
 def _ms(value: float | None) -> str:
     return "-" if value is None else f"{value:.1f}"
 
 
 def _chosen(cases: Sequence[Case], seed: int, minutes: float | None) -> Iterator[tuple[Case, int]]:
-    """Each case once, or some at random for so long; each with a seed of its own."""
+    """Each case once; or for so long, half of it a storm, and the rest some at random, each with a
+    seed of its own."""
     draw = random.Random(seed)
     if minutes is None:
         yield from ((case, seed) for case in cases)
         return
     end_s = time.monotonic() + 60 * minutes
-    while time.monotonic() < end_s:
-        yield draw.choice(cases), draw.randrange(2**32)
+    others = [case for case in cases if case.name != STORM]
+    if len(others) < len(cases):
+        yield storm.storm(minutes / 2 if others else minutes), seed
+    while others and time.monotonic() < end_s:
+        yield draw.choice(others), draw.randrange(2**32)
 
 
 def _directory() -> Path:
@@ -97,7 +109,7 @@ async def _run(cases: Sequence[Case], seed: int, minutes: float | None) -> list[
             elif result.is_slow:
                 print(f"    {slowness(result)}", flush=True)
             if result.verdict in ("BROKEN", "SLOW"):
-                again = f"python -m tests.chaos {case.name} --seed {own_seed}"
+                again = f"python -m tests.chaos {case.name} --seed {own_seed}{_minutes(case)}"
                 print(f"    again: {again}", flush=True)
     finally:
         await nursery.close()
@@ -108,15 +120,16 @@ async def _run(cases: Sequence[Case], seed: int, minutes: float | None) -> list[
 def main() -> int:
     """The exit code."""
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="cases, or the begin of names")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="cases, or how their names begin")
     parser.add_argument("--list", action="store_true", help="their names")
     parser.add_argument("--seed", type=int, default=None, help="of the load and the faults")
-    parser.add_argument("--minutes", type=float, default=None, help="random cases for so long")
+    parser.add_argument("--minutes", type=float, default=None, help="storm and random cases")
     options = parser.parse_args()
     chosen = [
         case
         for case in CASES
-        if not options.names or any(case.name.startswith(name) for name in options.names)
+        if case.name in options.names
+        or (not case.is_long and any(map(case.name.startswith, options.names or [""])))
     ]
     if not chosen:
         parser.error(f"no case begins like that; there are: {', '.join(c.name for c in CASES)}")

@@ -29,8 +29,8 @@ class Case:
     daemon_troubles, broker_troubles: what is wrong with the first of them.
     patience_s: how long clients wait for an answer.
     postgres, redis: settings of the servers. disk: a small one for one of them.
-    proxied: each process reaches them by a proxy. endpoint_proxied: so are callbacks sent, but for
-    those of a neighbour, whose are half of all tasks, and who is to notice nothing.
+    proxied: each process reaches them by a proxy. endpoint_proxied: so are callbacks sent.
+    neighbour: half of the tasks are another biz_type's, called without a proxy, on time.
     duplicates: calls that may come twice beyond those of attempts recorded as failed; None: as many
     as there are attempts recorded as lost, and of these lost_max at most.
     recovery_s: tasks due later than this after the fault's end are on time.
@@ -38,6 +38,7 @@ class Case:
     drain_s: from the load's end until everything is settled.
     contradicts: whether a callback may start after a cancel was answered with 200 (only that of a
     broker that was frozen at that very instruction).
+    is_long: runs only where it is asked for by its whole name.
     """
 
     name: str
@@ -55,6 +56,7 @@ class Case:
     disk: Disk | None = None
     proxied: bool = False
     endpoint_proxied: bool = False
+    neighbour: bool = False
     daemon_troubles: Sequence[Trouble] = ()
     broker_troubles: Sequence[Trouble] = ()
     answer_s: float = 0.0
@@ -65,6 +67,7 @@ class Case:
     back_ms: int = 0
     drain_s: float = 30.0
     contradicts: bool = False
+    is_long: bool = False
 
 
 class Skipped(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from itertools import zip_longest
 from typing import Final
 
@@ -53,16 +54,20 @@ async def kill_at_every_step(world: World) -> None:
     await world.led()
 
 
-async def kill_one_after_the_other(world: World) -> None:
-    """Again and again, with five standing by; each election has one winner."""
-    for _ in range(RACES):
-        leader = await world.led()
-        await world.daemon()
-        leader.kill()
-        world.gone(leader)
-        await world.led(other_than=leader, within_s=5)
-    ((epoch,),) = await world.sql("SELECT epoch FROM timer_pointer WHERE shard = 0")
-    assert epoch == RACES + 1, f"{RACES} elections, epoch {epoch}"
+def races(times: int) -> Callable[[World], Awaitable[None]]:
+    """The leader is killed again and again, with five standing by; each election has one winner."""
+
+    async def fault(world: World) -> None:
+        for _ in range(times):
+            leader = await world.led()
+            await world.daemon()
+            leader.kill()
+            world.gone(leader)
+            await world.led(other_than=leader, within_s=5)
+        ((epoch,),) = await world.sql("SELECT epoch FROM timer_pointer WHERE shard = 0")
+        assert epoch == times + 1, f"{times} elections, epoch {epoch}"
+
+    return fault
 
 
 async def freeze(world: World) -> None:
@@ -113,9 +118,18 @@ CASES: Final = (
     Case(
         name="leader-races",
         what=f"{RACES} leaders killed while five stand by",
-        fault=kill_one_after_the_other,
+        fault=races(RACES),
         daemons=6,
         recovery_s=TAKEOVER_S,
+    ),
+    Case(
+        name="leader-races-100",
+        what="a hundred",
+        fault=races(100),
+        daemons=6,
+        load_s=100,
+        recovery_s=TAKEOVER_S,
+        is_long=True,
     ),
     Case(
         name="leader-frozen",

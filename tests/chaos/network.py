@@ -65,6 +65,9 @@ async def _swallow_replies(proxy: Proxy) -> None:
     proxy.deaf("replies")
 
 
+BREAKS: Final = (_refuse, _swallow, _swallow_requests, _swallow_replies)
+
+
 def _cases(who: Who, what: What) -> tuple[Case, Case]:
     return (
         Case(
@@ -146,6 +149,7 @@ CASES: Final = (
         what="reset and refused; then a black hole both ways; its neighbour notices nothing",
         fault=_to_endpoint(_refuse, _swallow),
         endpoint_proxied=True,
+        neighbour=True,
         load_s=16,
     ),
     Case(
@@ -153,6 +157,7 @@ CASES: Final = (
         what="calls are lost; then the answers to them; its neighbour notices nothing",
         fault=_to_endpoint(_swallow_requests, _swallow_replies),
         endpoint_proxied=True,
+        neighbour=True,
         load_s=16,
     ),
     Case(
@@ -160,6 +165,7 @@ CASES: Final = (
         what="a black hole until the breakers open, and until they close again",
         fault=open_breakers,
         endpoint_proxied=True,
+        neighbour=True,
         biz={"breaker": Breaker(open_for=OPEN_S)},
         load_s=20,
         # What waited for the breaker comes within a minute, spread.

@@ -83,7 +83,7 @@ class World:
             lambda: self.asking_ms,
             seed,
             case.patience_s,
-            has_neighbour=case.endpoint_proxied,
+            has_neighbour=case.neighbour,
         )
         self.watch = Watch(self.postgres.url, case.back_ms)
 
@@ -136,7 +136,12 @@ class World:
         process = await self._launch(
             "broker", ["--port", str(port)], ["clock.measured"], die, trouble
         )
-        await self.until(lambda: _listens(port), f"{process.name} serves")
+
+        async def serves() -> bool:
+            assert process.is_alive, f"{process.name} has ended: {process.said[-3:]}"
+            return await _listens(port)
+
+        await self.until(serves, f"{process.name} serves")
         self._ports[process.name] = port
         self.brokers.append(process)
         return process
