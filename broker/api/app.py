@@ -12,6 +12,7 @@ import logging
 import os
 import re
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from itertools import count
 from time import perf_counter
 from typing import Any, Final, NamedTuple
@@ -123,15 +124,25 @@ class _Pattern(NamedTuple):
 
 def build_app(context: Context) -> ASGIApp:
     """The whole HTTP surface of a broker: /v1, its documentation, and the ops routes."""
-    operations = OPERATIONS if context.test_clock is None else (*OPERATIONS, *clock.OPERATIONS)
+    operations = _operations(has_clock=context.test_clock is not None)
     routes = [Served(op.method, op.path, op.scopes, _bound(context, op)) for op in operations]
     scopes = {page.path: page.scopes for page in pages.DESCRIBED}
-    for path, page in pages.pages(operations).items():
+    for path, page in _pages(has_clock=context.test_clock is not None).items():
         routes.append(Served("GET", path, scopes[path], page))
     refusals = Refusals(Peers(context.settings.trusted_proxies))
     for ops in ops_routes(context.health, _seen_metrics):
         routes += [Served(m, ops.path, scopes[ops.path], ops.endpoint) for m in _methods(ops)]
     return Api(routes, Access(context.settings.admin_key, context.keys).check, refusals)
+
+
+def _operations(*, has_clock: bool) -> tuple[Operation, ...]:
+    return (*OPERATIONS, *clock.OPERATIONS) if has_clock else OPERATIONS
+
+
+@cache
+def _pages(*, has_clock: bool) -> dict[str, Endpoint]:
+    # They say nothing of the app that serves them; to write them is most of what an app costs.
+    return pages.pages(_operations(has_clock=has_clock))
 
 
 def _methods(route: Route) -> list[str]:

@@ -147,5 +147,5 @@ async def test_up_uses_the_servers_that_the_settings_name(
         done = await beside("submit", "--in", "0", "--callback", endpoint.url, "--url", up.url)
         assert done.returncode == 0, done.stderr
         await endpoint.wait_for(1)
-        up.interrupt()
+        up.interrupt(signal.SIGTERM)
         assert up.wait() == 0

@@ -25,9 +25,15 @@ LEFT_OUT: Final = "/v1/audits"
 
 
 @pytest.mark.parametrize(
-    "phases", ["examples,fuzzing", pytest.param("coverage,stateful", marks=pytest.mark.slow)]
+    ("phases", "examples"),
+    [
+        ("examples,fuzzing", "3"),
+        pytest.param("fuzzing,coverage,stateful", "20", marks=pytest.mark.slow),
+    ],
 )
-def test_every_operation_answers_as_it_is_described(tmp_path: Path, phases: str) -> None:
+def test_every_operation_answers_as_it_is_described(
+    tmp_path: Path, phases: str, examples: str
+) -> None:
     hooks = Path(__file__).with_name("schemathesis_hooks.py")
     with Up(tmp_path / "data", "--brokers", "1") as up:
         tried = subprocess.run(
@@ -35,7 +41,7 @@ def test_every_operation_answers_as_it_is_described(tmp_path: Path, phases: str)
                 *(str(Path(sys.executable).parent / "schemathesis"), "run"),
                 f"{up.url}/openapi.json",
                 *("--phases", phases, "--checks", ",".join(CHECKS)),
-                *("--exclude-path", LEFT_OUT, "--max-examples", "5", "--seed", "1"),
+                *("--exclude-path", LEFT_OUT, "--max-examples", examples, "--seed", "1"),
                 *("--continue-on-failure", "--request-timeout", "30", "--no-color"),
             ],
             cwd=tmp_path,

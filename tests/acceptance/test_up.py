@@ -113,7 +113,10 @@ async def test_what_is_killed_is_started_again(up: Up, endpoint: Endpoint) -> No
     assert len(up.children("daemon")) == 1
 
 
-async def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: Path) -> None:
+async def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(
+    tmp_path: Path, endpoint: Endpoint
+) -> None:
+    """Once, and it ends its calls; in the middle of its work; twice, and it does not wait."""
     # A service named wheel-timer puts these into every pod of its namespace.
     kubernetes = {
         "WHEEL_TIMER_PORT": "tcp://10.0.0.1:8080",
@@ -136,23 +139,17 @@ async def test_ctrl_c_stops_everything_and_the_next_start_has_it_all(tmp_path: P
         second.interrupt(signal.SIGKILL)
         assert second.wait() == -signal.SIGKILL
         assert all_gone(processes)
+    endpoint.answer = endpoint.answer._replace(fault="silence")
     with Up(tmp_path, "--brokers", "1") as third:
         assert third.get(f"/v1/tasks/{task_id}")["status"] == "pending"
-        third.interrupt(signal.SIGTERM)
-        assert third.wait() == 0
-
-
-async def test_a_second_ctrl_c_does_not_wait(tmp_path: Path, endpoint: Endpoint) -> None:
-    endpoint.answer = endpoint.answer._replace(fault="silence")
-    with Up(tmp_path, "--brokers", "1") as running:
-        await submit(running, "--in", "0", "--callback", endpoint.url)
+        await submit(third, "--in", "0", "--callback", endpoint.url)
         await endpoint.wait_for(1)
-        processes = running.processes()
+        processes = third.processes()
         before = time.monotonic()
-        running.interrupt()
-        running.wait_for_line(re.compile("stopping"), 5)
-        running.interrupt()
-        assert running.wait() == 130
+        third.interrupt()
+        third.wait_for_line(re.compile("stopping"), 5)
+        third.interrupt()
+        assert third.wait() == 130
         assert time.monotonic() - before < 9  # the drain alone would be 10
         assert all_gone(processes, timeout_s=5)
 

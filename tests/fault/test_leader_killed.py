@@ -51,7 +51,7 @@ async def heir_of(leader: Process, daemons: list[Process], since_ns: int) -> tup
 
 
 @pytest.mark.timing
-@pytest.mark.parametrize("count", [2, 5])
+@pytest.mark.parametrize("count", [2, pytest.param(5, marks=pytest.mark.slow)])
 async def test_a_leader_killed_under_load_is_replaced_before_any_callback_is_late(
     count: int, cluster: Cluster, sessions: Sessions
 ) -> None:
@@ -79,6 +79,7 @@ async def test_a_leader_killed_under_load_is_replaced_before_any_callback_is_lat
     assert await sessions.value("SELECT epoch FROM timer_pointer") == 2
 
 
+@pytest.mark.slow
 @pytest.mark.timing
 async def test_a_frozen_leader_is_replaced_after_its_lease_and_what_it_writes_then_is_refused(
     cluster: Cluster, sessions: Sessions, lanes: Lanes

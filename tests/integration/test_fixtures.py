@@ -11,8 +11,12 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 
+from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
+from tests.fix_hands import task_at
 from tests.fix_proxy import PostgresProxy, RedisProxy
+from wheel_timer.database import Database
+from wheel_timer.store.submit import submit
 
 
 async def test_each_test_has_a_migrated_database_of_its_own(database_url: str) -> None:
@@ -31,6 +35,26 @@ def test_the_clock_can_be_set_frozen_advanced_and_cleared(clock: DatabaseClock) 
     assert 2_000_000_000_000 <= clock.now_ms() < 2_000_000_060_000
     clock.clear()
     assert real_ms <= clock.now_ms() < real_ms + 60_000
+
+
+async def test_audits_that_do_not_hold_say_which(
+    database_url: str, db: Database, clock: DatabaseClock, audits_hold: AuditsHold
+) -> None:
+    await submit(db, 0, [task_at(clock.now_ms())])
+    await audits_hold()
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        hands = 'UPDATE timer_pointer SET sweep_time = %s, "current_time" = %s'
+        ahead_ms = clock.now_ms() + 60_000
+        await connection.execute(hands, [ahead_ms, ahead_ms])
+        with pytest.raises(AssertionError, match="disorder"):
+            await audits_hold()
+        await connection.execute("SELECT setval('timer_closed_to_0', %s)", [ahead_ms])
+        await connection.execute("DELETE FROM timer_requeue")
+        with pytest.raises(AssertionError, match=r"(?s)lost.*uncovered"):
+            await audits_hold()
+        await connection.execute("DELETE FROM timer_task")
+        with pytest.raises(AssertionError, match="ledger_balance"):
+            await audits_hold()
 
 
 async def test_a_stopped_proxy_refuses_and_a_healed_one_serves(

@@ -218,6 +218,12 @@ async def test_a_submit_of_a_biz_id_that_is_being_reaped_waits_for_what_comes_of
     await audits_hold()
 
 
+LOCKS_WAITED_FOR = """
+SELECT count(*) FROM pg_locks JOIN pg_database AS d ON d.oid = database
+WHERE NOT granted AND d.datname = current_database()
+"""
+
+
 async def test_a_partition_that_somebody_reads_for_hours_is_reaped_by_rows(
     hands: Hands,
     db: Database,
@@ -225,7 +231,8 @@ async def test_a_partition_that_somebody_reads_for_hours_is_reaped_by_rows(
     sessions: Sessions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A dump holds a share lock on everything; the hand asks, gives up, and deletes."""
+    """A dump holds a share lock on everything; the hand asks, gives up, and deletes. A lock that it
+    went on waiting for would make every writer of the partition wait behind it."""
     monkeypatch.setattr("daemon.reap.BUSY_MAX", 2)
     tasks = await due_now(hands, db, clock, 5)
     await settle(db, tasks)
@@ -234,9 +241,11 @@ async def test_a_partition_that_somebody_reads_for_hours_is_reaped_by_rows(
     async with dump.transaction():
         await dump.execute("LOCK TABLE timer_task IN ACCESS SHARE MODE")
         assert await hands.reap_all() == 0
+        assert await sessions.value(LOCKS_WAITED_FOR) == 0
+        await submit(db, 0, [task_at(tasks[0].start_time_ms + LAP_MS)])
         clock.advance(HOUR_MS)
         assert await hands.reap_all() == 5
-    assert (await left(sessions))[0] == 0
+    assert (await left(sessions))[0] == 1
 
 
 async def test_what_is_too_large_to_be_looked_through_under_the_lock_goes_by_rows(

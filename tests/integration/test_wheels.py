@@ -134,15 +134,17 @@ def test_the_client_alone_runs_and_says_what_the_server_needs(
     assert "Traceback" not in up.stderr
 
 
-def test_both_run_a_demo_away_from_the_checkout(
+def test_both_run_a_demo_away_from_the_checkout_and_its_audits_hold(
     environment: Path, wheels: Wheels, tmp_path: Path
 ) -> None:
     _install(environment, *wheels)
     program = environment / "bin" / "wheel-timer"
     demo = subprocess.run(
-        [program, "demo", "--tasks", "50", "--seconds", "2"],
+        [program, "demo", "--tasks", "200", "--seconds", "2"],
         cwd=tmp_path,
         capture_output=True,
         text=True,
     )
     assert demo.returncode == 0, demo.stdout + demo.stderr
+    for word in ("p50", "p99.9", "early", "duplicates", "lost", "misplaced"):
+        assert re.search(rf"\b{word}\b", demo.stdout), word

@@ -19,6 +19,14 @@ TIMEOUT_S: Final = 300.0
 Kind = Literal["violation", "report"]
 
 
+class AuditFile(NamedTuple):
+    """One of sql/audit/. text: the statement."""
+
+    name: str
+    kind: Kind
+    text: str
+
+
 class Audit(NamedTuple):
     """The answer of one audit, at most 1,000 rows."""
 
@@ -26,6 +34,16 @@ class Audit(NamedTuple):
     kind: Kind
     columns: list[str]
     rows: list[tuple[Any, ...]]
+
+
+def audit_files() -> list[AuditFile]:
+    """All of them, violations first, by name."""
+    files = []
+    for path in sorted((sql_directory() / "audit").glob("*.sql")):
+        text = path.read_text(encoding="utf-8")
+        kind: Kind = "violation" if text.startswith("-- kind: violation\n") else "report"
+        files.append(AuditFile(path.stem, kind, text))
+    return sorted(files, key=lambda file: file.kind != "violation")
 
 
 async def run_audits(db: Database, *, only: Sequence[str] | None = None) -> list[Audit]:
@@ -38,11 +56,8 @@ async def run_audits(db: Database, *, only: Sequence[str] | None = None) -> list
     if await db.fetch_one("is_replica") == (True,):
         raise DatabaseUnavailable("audits want the primary, and this server is a replica of it")
     audits: list[Audit] = []
-    for path in sorted((sql_directory() / "audit").glob("*.sql")):
-        if only is not None and path.stem not in only:
-            continue
-        text = path.read_text(encoding="utf-8")
-        kind: Kind = "violation" if text.startswith("-- kind: violation\n") else "report"
-        columns, rows = await db.read(text, timeout_s=TIMEOUT_S)
-        audits.append(Audit(path.stem, kind, columns, rows))
-    return sorted(audits, key=lambda audit: audit.kind != "violation")
+    for name, kind, text in audit_files():
+        if only is None or name in only:
+            columns, rows = await db.read(text, timeout_s=TIMEOUT_S)
+            audits.append(Audit(name, kind, columns, rows))
+    return audits
