@@ -1,7 +1,8 @@
 """
 The way of a reference through a broker: read -> claim -> attempt -> settle -> acknowledge.
 
-    reader      references of the event center -> lanes    broker/reader.py
+    reader      references of the event center             broker/reader.py
+    intake      -> their lanes                             broker/intake.py
     lanes       hold them by moment, bound the work        broker/lane.py, gate.py
     tokens      leave to call, where there is a limit      broker/tokens.py
     timekeeper  what is claimed now, what starts now       broker/timekeeper.py
@@ -12,6 +13,7 @@ The way of a reference through a broker: read -> claim -> attempt -> settle -> a
     direct      what is due, while there is no Redis       broker/direct.py
     recovery    endpoints that work again, told and heard  broker/recovery.py
     takeover    heartbeat, and what dead brokers held      broker/takeover.py
+    handback    what others shall have                     broker/handback.py
 
 What goes wrong where: a claim whose reply is lost comes back when its lease ends; a broker that
 dies in a call leaves its lease, and the next claim counts the attempt as `lost`; one that dies
@@ -23,13 +25,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Sequence
 
 from broker.caller import Caller
 from broker.claimer import Claimer
 from broker.direct import Direct
+from broker.handback import HandBack
 from broker.holding import Holding
+from broker.intake import Intake
 from broker.lane import Lane, Share
 from broker.outcome import Unstarted
 from broker.reader import Reader
@@ -45,15 +48,10 @@ from broker.waits import LaneWaits
 from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.settings import Settings
 from wheel_timer.store.brake import Brake
 from wheel_timer.task import Ref
-
-# Published so far ahead of our clock: the database's was set, and ours does not know it yet. More
-# than any look-ahead, because near tasks are published with their moment.
-CLOCK_BEHIND_MS: Final = 5_000
 
 # What results get to reach Postgres at a stop, however short the drain.
 SETTLE_S_MIN = 5.0
@@ -82,22 +80,29 @@ class Notifier:
         self._share = Share(1, 0, False)
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
-        self._measuring: asyncio.Task[None] | None = None
-        # Errands that nobody waits for; kept here, or the loop might drop them half-way.
-        self._errands: set[asyncio.Task[None]] = set()
+        self._intake = Intake(
+            clock=clock,
+            lanes=self._lanes,
+            touched=lambda lane: self._timekeeper.touch(lane),
+            held=lambda lane: self._holding.empty(lane),
+            turned=lambda: self._timekeeper.turn_soon(),
+        )
+        # Of near tasks, where no event center takes them: called from here as far as there is room.
+        self.deliver = self._intake.near
+        self._hand_back = HandBack(event_center=event_center, let_go=self._let_go)
         self._report = Report()
         self._transport = open_transport(settings)
         self._reader = Reader(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
             lanes_with_room=self._lanes_with_room,
-            deliver=self._deliver,
+            deliver=self._intake.take,
         )
         self.takeover = TakeOver(
             event_center=event_center,
             lanes=lambda: list(self._lanes),
             lanes_with_slots=lambda: [name for name, lane in self._lanes.items() if lane.slots],
-            deliver=self._deliver,
+            deliver=self._intake.take,
             shared=self._take_share,
             alive=alive,
             lives=lambda: not clock.is_lost,
@@ -147,7 +152,7 @@ class Notifier:
             visibility_ms=round(settings.visibility * 1000),
             lookahead_ms=round(settings.lookahead * 1000),
             lanes=lambda: self._lanes,
-            deliver=self._deliver,
+            deliver=self._intake.take,
         )
         self._waits = LaneWaits(event_center=event_center, db=db, clock=clock)
         self._recovery = Recovery(
@@ -213,18 +218,17 @@ class Notifier:
         for lane in self._lanes.values():
             for claim, ref in lane.give_up_claimed():
                 self._caller.settle(lane, claim, ref, Unstarted())
-        await self._hand_back_all()
+        await self._hand_back.refs(self._waiting())
         await self._caller.drain(drain_s, at_once)
         await self._settle_all(SETTLE_S_MIN if at_once.is_set() else max(drain_s, SETTLE_S_MIN))
         self.takeover.stop()
         await asyncio.gather(*self._loops)
         await self._waits.stop()
         await self._recovery.stop()
-        if self._errands:
-            await asyncio.wait(self._errands)
+        await self._hand_back.stop()
         # The read that was under way may have brought some more.
-        await self._hand_back_all()
-        await self._leave()
+        await self._hand_back.refs(self._waiting())
+        await self._hand_back.leave()
         self._report.state(self._lanes.values(), self._clock.now_ms())
         await self._transport.aclose()
 
@@ -292,19 +296,8 @@ class Notifier:
                     self._caller.settle(lane, claim, ref, Unstarted())
                 lane.give_up_waiting()
         self._reader.wake()
-        self._send(self._remove(names))
-
-    def _send(self, errand: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.create_task(errand)
-        self._errands.add(task)
-        task.add_done_callback(self._errands.discard)
-
-    async def _remove(self, names: Sequence[str]) -> None:
-        try:
-            await self._event_center.remove([name for name in names if name not in self._lanes])
-        except EventCenterUnavailable as error:
-            # A lane that nobody reads: some bytes, until the biz_type is there again.
-            logger.warning("the lanes of deleted biz_types stay: %s", error)
+        # Made again meanwhile, a biz_type keeps its lane.
+        self._hand_back.lanes_soon(lambda: [name for name in names if name not in self._lanes])
 
     def _take_share(self, share: Share) -> None:
         """Once a second: this broker's place among the others."""
@@ -321,42 +314,12 @@ class Notifier:
                 for ref in lane.give_up_waiting()
             ]
             if foreign:
-                self._send(self._hand_back(foreign))
+                self._hand_back.refs_soon(foreign)
             self._holding.look()
             self._reader.wake()
         self._report.state(self._lanes.values(), self._clock.now_ms())
         self._waits.look(self._lanes.values())
         self._recovery.look(self._lanes.values())
-
-    def deliver(self, refs: Sequence[Ref]) -> None:
-        """Call these near tasks from here, as far as there is room; the others have their nets."""
-        now_ms = self._clock.now_ms()
-        room = {name: lane.fetchable(now_ms) for name, lane in self._lanes.items()}
-        taken: list[Ref] = []
-        for ref in refs:
-            if room.get(ref.biz_type, 0) > 0:
-                room[ref.biz_type] -= 1
-                taken.append(ref)
-        self._deliver(taken)
-
-    def _deliver(self, refs: Sequence[Ref]) -> None:
-        now_ms = self._clock.now_ms()
-        for ref in refs:
-            lane = self._lanes.get(ref.biz_type)
-            if lane is not None and lane.add(ref):
-                self._timekeeper.touch(lane)
-                if lane.gate.is_narrow and lane.gate.hold(now_ms) is not None:
-                    self._holding.empty(lane)
-        is_behind = refs and refs[-1].published_ms - self._clock.now_ms() > CLOCK_BEHIND_MS
-        if is_behind and (self._measuring is None or self._measuring.done()):
-            self._measuring = asyncio.create_task(self._measure())
-
-    async def _measure(self) -> None:
-        try:
-            await self._clock.measure()
-        except WheelTimerError as error:
-            logger.warning("the database's clock could not be read: %s", error)
-        self._timekeeper.turn_soon()
 
     def _claim_ended(self, lanes: Iterable[Lane]) -> None:
         self._timekeeper.claim_ended(lanes)
@@ -389,21 +352,6 @@ class Notifier:
             # Their leases end, and they are called again: after their answer, so twice.
             logger.error("%d results could not be settled in time", self._settler.backlog)
 
-    async def _leave(self) -> None:
-        try:
-            await self._event_center.leave()
-        except EventCenterUnavailable as error:
-            logger.warning("the others will take this broker for dead: %s", error)
-
-    async def _hand_back_all(self) -> None:
-        await self._hand_back(
-            [ref for lane in self._lanes.values() for ref in lane.give_up_waiting()]
-        )
-
-    async def _hand_back(self, refs: Sequence[Ref]) -> None:
-        try:
-            await self._event_center.hand_back(refs)
-        except EventCenterUnavailable as error:
-            # Whoever is alive takes them over once our heartbeat is old.
-            logger.warning("%d references were not handed back: %s", len(refs), error)
-        self._let_go(refs)
+    def _waiting(self) -> list[Ref]:
+        """All that was read and not claimed: no longer here."""
+        return [ref for lane in self._lanes.values() for ref in lane.give_up_waiting()]

@@ -5,11 +5,8 @@ While a call is under way, whatever arrives waits and goes into the next one. So
 costs one round trip at once, and sixty-four connections cost few: the busier it is, the larger the
 groups. An answer is given only after the commit.
 
-    queue   jobs in turns: each gives a slice to a call, so a batch of 10,000 delays nobody by more
-            than a slice; bounded in rows and bytes, beyond them Overloaded
-    call    of at most 1,000 rows and CALL_BYTES_MAX, all on one shard. One at a time; a second
-            beside it only for SECOND_ROWS_MIN waiting rows, or when the first takes SLOW_S.
-            After a busy one the next waits LINGER_S for those whom it has answered
+    queue   jobs in turns, bounded, beyond that Overloaded: broker/grouping.py
+    call    of at most 1,000 rows, all on one shard
     lost    no reply means an unknown outcome: the same rows with the same ids are sent again
             (own id already there = accepted) for RESEND_S_MAX, then DatabaseUnavailable
     bad     a value that Postgres refuses fails the whole call: it is halved, down to the one row
@@ -25,12 +22,13 @@ import asyncio
 import logging
 import math
 import random
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import count
 from typing import Final
 from uuid import UUID
 
+from broker.grouping import Grouping, Origin
 from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.replacer import Replacer
 from broker.submission import Accepted, Duplicate, Outcome, Submission
@@ -48,24 +46,11 @@ from wheel_timer.errors import (
     WheelTimerError,
 )
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.store.submit import BATCH_ROWS_MAX, Submitted, submit
+from wheel_timer.store.submit import Submitted, submit
 from wheel_timer.store.task import lookup
 from wheel_timer.task import NewTask, Ref
 from wheel_timer.wheel import new_task_ids
 
-CALLS_MAX: Final = 2
-# Two calls of half the size cost more than one, so a second one is for large groups only; a batch
-# fills two calls by itself.
-SECOND_ROWS_MIN: Final = 250
-SLOW_S: Final = 0.05
-# Whom a busy call has answered submits again at once. Going without those makes two half groups
-# take turns: at 64 connections 12-20 rows a call, 40-55 with them, and a third less of all CPU.
-BUSY_ROWS: Final = 8
-LINGER_S: Final = 0.001
-CALL_BYTES_MAX: Final = 4 * 1024 * 1024
-SLICE_ROWS: Final = 250
-QUEUE_ROWS_MAX: Final = 50_000
-QUEUE_BYTES_MAX: Final = 64 * 1024 * 1024
 # Submits that wait to replace an existing task.
 REPLACING_MAX: Final = 10_000
 REPLACING: Final = frozenset({"replace", "earliest", "latest"})
@@ -77,29 +62,6 @@ REAPED_TRIES: Final = 3
 START_TIME_MS_MAX: Final = 253_402_300_799_999
 
 log = logging.getLogger(__name__)
-
-
-class _Job:
-    """The submissions of one request on their way; done when each has its outcome."""
-
-    __slots__ = ("done", "open", "outcomes", "submissions", "taken")
-
-    def __init__(self, submissions: Sequence[Submission], done: asyncio.Future[None]) -> None:
-        self.submissions = submissions
-        self.outcomes: list[Outcome | None] = [None] * len(submissions)
-        self.taken = 0
-        self.open = len(submissions)
-        self.done = done
-
-    def settle(self, index: int, outcome: Outcome) -> None:
-        self.outcomes[index] = outcome
-        self.open -= 1
-        if self.open == 0 and not self.done.done():
-            self.done.set_result(None)
-
-
-# Where a row of a call came from: its job and its place there.
-_Origin = tuple[_Job, int]
 
 
 class Submitter:
@@ -128,16 +90,8 @@ class Submitter:
         self._lookahead_ms = lookahead_ms
         self._shards = shards
         self._turn = count(random.randrange(shards))
-        self._queue: deque[_Job] = deque()
-        self._queue_rows = 0
-        self._queue_bytes = 0
-        self._calls: set[asyncio.Task[None]] = set()
-        self._group_rows = 0
-        self._pump_now: asyncio.Handle | None = None
-        self._pump_later: asyncio.TimerHandle | None = None
+        self._grouping = Grouping(self._call)
         self.is_stopping = False
-        self._idle = asyncio.Event()
-        self._idle.set()
         self._near = NearPublisher(event_center, deliver)
         self._replacer = Replacer(db=db, clock=clock, near=self._near, lookahead_ms=lookahead_ms)
         self._replacing: set[asyncio.Task[None]] = set()
@@ -154,97 +108,24 @@ class Submitter:
         if self.is_stopping:
             raise Overloaded("this broker is stopping")
         size = sum([submission.cost_bytes() for submission in submissions])
-        if (self._queue_rows or self._replacing) and (
-            self._queue_rows + len(submissions) > QUEUE_ROWS_MAX
-            or self._queue_bytes + size > QUEUE_BYTES_MAX
+        if (self._grouping.rows or self._replacing) and (
+            not self._grouping.has_room(len(submissions), size)
             or len(self._replacing) > REPLACING_MAX
         ):
             raise Overloaded("more submits are waiting than the database takes")
-        loop = asyncio.get_running_loop()
-        job = _Job(submissions, loop.create_future())
-        self._queue.append(job)
-        self._queue_rows += len(submissions)
-        self._queue_bytes += size
-        self._idle.clear()
-        self._pump_soon()
+        job = self._grouping.add(submissions, size)
         await job.done
         return [outcome for outcome in job.outcomes if outcome is not None]
 
     async def stop(self) -> None:
         """Take nothing new; return when all that was taken is answered and published."""
         self.is_stopping = True
-        await self._idle.wait()
+        await self._grouping.drain()
         if self._replacing:
             await asyncio.wait(self._replacing)
         await self._near.drain()
 
-    def _pump_soon(self) -> None:
-        loop = asyncio.get_running_loop()
-        room_for_second = len(self._calls) < CALLS_MAX and self._queue_rows >= SECOND_ROWS_MIN
-        if not self._calls or room_for_second:
-            if self._pump_now is None:
-                # At the end of this turn of the loop: what came in together goes together.
-                self._pump_now = loop.call_soon(self._pump)
-        elif self._pump_later is None and len(self._calls) < CALLS_MAX:
-            self._pump_later = loop.call_later(SLOW_S, self._pump)
-
-    def _pump(self) -> None:
-        """Begin a call with what waits; there is room for it."""
-        self._pump_now = None
-        self._cancel_later()
-        if self._queue and len(self._calls) < CALLS_MAX:
-            origins = self._take()
-            self._group_rows = len(origins)
-            call = asyncio.create_task(self._call(origins))
-            self._calls.add(call)
-            call.add_done_callback(self._ended)
-        if self._queue:
-            self._pump_soon()
-
-    def _cancel_later(self) -> None:
-        if self._pump_later is not None:
-            self._pump_later.cancel()
-            self._pump_later = None
-
-    def _ended(self, call: asyncio.Task[None]) -> None:
-        self._calls.discard(call)
-        if not call.cancelled() and (error := call.exception()) is not None:
-            log.error("a group commit broke", exc_info=error)
-        if self._queue:
-            if self._calls or self._group_rows < BUSY_ROWS or self._queue_rows >= SECOND_ROWS_MIN:
-                self._pump_soon()
-            elif self._pump_now is None:
-                self._pump_now = asyncio.get_running_loop().call_later(LINGER_S, self._pump)
-        elif not self._calls:
-            self._cancel_later()
-            self._idle.set()
-
-    def _take(self) -> list[_Origin]:
-        """The rows of the next call: a slice of each job in turn."""
-        origins: list[_Origin] = []
-        size = 0
-        while self._queue and len(origins) < BATCH_ROWS_MAX:
-            job = self._queue[0]
-            first = job.taken
-            room = min(SLICE_ROWS, BATCH_ROWS_MAX - len(origins))
-            for index in range(first, min(first + room, len(job.submissions))):
-                cost = job.submissions[index].cost_bytes()
-                if origins and size + cost > CALL_BYTES_MAX:
-                    break
-                size += cost
-                origins.append((job, index))
-                job.taken += 1
-            if job.taken == len(job.submissions):
-                self._queue.popleft()
-            elif job.taken == first:
-                break
-            else:
-                self._queue.rotate(-1)
-        self._queue_rows -= len(origins)
-        self._queue_bytes -= size
-        return origins
-
-    async def _call(self, origins: list[_Origin]) -> None:
+    async def _call(self, origins: list[Origin]) -> None:
         """Store the rows and settle each with its outcome."""
         try:
             for _ in range(REAPED_TRIES):
@@ -259,7 +140,7 @@ class Submitter:
             _settle_all(origins, DatabaseUnavailable("the submit broke off"))
             raise
 
-    async def _write(self, origins: list[_Origin]) -> list[_Origin]:
+    async def _write(self, origins: list[Origin]) -> list[Origin]:
         """One round: returns the rows whose key's holder vanished meanwhile, to be tried again."""
         shard = next(self._turn) % self._shards
         tasks = await self._new_tasks(origins, shard)
@@ -267,7 +148,7 @@ class Submitter:
         signal.reached("submit.committed")
         accepted: Counter[str] = Counter()
         near: list[Ref] = []
-        held: list[tuple[_Origin, UUID]] = []
+        held: list[tuple[Origin, UUID]] = []
         published_ms = int(self._clock.now_ms())
         for origin, task, answer in zip(origins, tasks, answers, strict=True):
             if isinstance(answer, WheelTimerError):
@@ -293,7 +174,7 @@ class Submitter:
             metrics.tasks_submitted(biz_type, rows)
         return await self._look_at_holders(held)
 
-    async def _replace(self, origin: _Origin, task: NewTask, existing: UUID) -> None:
+    async def _replace(self, origin: Origin, task: NewTask, existing: UUID) -> None:
         outcome: Outcome | None = None
         try:
             submission = origin[0].submissions[origin[1]]
@@ -302,7 +183,7 @@ class Submitter:
             # Nobody may wait for ever for one that broke.
             origin[0].settle(origin[1], _reaped() if outcome is None else outcome)
 
-    async def _new_tasks(self, origins: list[_Origin], shard: int) -> list[NewTask]:
+    async def _new_tasks(self, origins: list[Origin], shard: int) -> list[NewTask]:
         """Give each submission its moment and its id. Raises DatabaseUnavailable."""
         now_ms: int | None = None
         submissions = [job.submissions[index] for job, index in origins]
@@ -370,7 +251,7 @@ class Submitter:
                 return [error] * len(tasks)
         raise AssertionError("RESEND_S_MAX ends the loop")
 
-    async def _look_at_holders(self, held: list[tuple[_Origin, UUID]]) -> list[_Origin]:
+    async def _look_at_holders(self, held: list[tuple[Origin, UUID]]) -> list[Origin]:
         """Settle duplicates with the task that holds the key; returns those where it is gone."""
         if not held:
             return []
@@ -393,7 +274,7 @@ def _reaped() -> Overloaded:
     return Overloaded("the task that held this biz_id is being removed")
 
 
-def _settle_all(origins: Sequence[_Origin], error: WheelTimerError) -> None:
+def _settle_all(origins: Sequence[Origin], error: WheelTimerError) -> None:
     """Give the error to each row that has no outcome yet."""
     for job, index in origins:
         if job.outcomes[index] is None:

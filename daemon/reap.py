@@ -94,12 +94,14 @@ class ReapHand:
         began_s = time.monotonic()
         if not self._clock.is_known():
             return Tick(0, NAP_S)
+        self._tell_lag()
         if self._round is None:
             self._round = self.round()
         current, self._round = self._round, None
         try:
             rows = await anext(current)
         except StopAsyncIteration:
+            self._tell_lag()
             return Tick(0, NAP_S)
         # After a fault the next tick begins a new round.
         self._round = current
@@ -112,7 +114,7 @@ class ReapHand:
             if self._is_wanted(partition, seen):
                 async for rows in self._partition(partition, seen):
                     yield rows
-        await self._tell()
+        await self._advance()
         async for rows in self._records.round():
             yield rows
 
@@ -215,14 +217,17 @@ class ReapHand:
             if tasks:
                 metrics.reaped(status, tasks)
 
-    async def _tell(self) -> None:
+    def _tell_lag(self) -> None:
+        """How long the oldest is overdue: at every step, for a round may take hours."""
+        now_ms = self._clock.now_ms()
+        moments = [seen.look.overdue_ms for seen in self._seen.values()]
+        oldest_ms = min([ms for ms in moments if ms is not None], default=now_ms)
+        metrics.hand_lag(self._leader.shard, self.name, max(0.0, now_ms - oldest_ms) / 1000)
+
+    async def _advance(self) -> None:
         """Where the hand stands: what expired before that is gone."""
         now_ms = int(self._clock.now_ms())
         looks = [seen.look for seen in self._seen.values()]
-        overdue = [look.overdue_ms for look in looks if look.overdue_ms is not None]
-        metrics.hand_lag(
-            self._leader.shard, self.name, max(0, now_ms - min(overdue, default=now_ms)) / 1000
-        )
         left = [look.earliest_ms - 1 for look in looks if look.earliest_ms is not None]
         reap_time_ms = min([now_ms, *left])
         # Once a minute is fine enough for what is kept for days.

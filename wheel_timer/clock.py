@@ -160,7 +160,12 @@ class Clock:
             expected_ms = time.time() * 1000 if is_first else self._latest(sample.at_s)
             ahead_ms = sample.lower_ms - expected_ms
             had_jumped = self._guard.ahead_ms is not None
-            follows = self._guard.follows(ahead_ms, accepted, is_first=is_first)
+            follows = self._guard.follows(
+                ahead_ms,
+                accepted,
+                is_first=is_first,
+                off_machine_ms=sample.lower_ms - time.time() * 1000,
+            )
             metrics.clock_jump((self._guard.ahead_ms or 0.0) / 1000)
             if had_jumped == follows:
                 for listener in self._jump_listeners:
@@ -172,6 +177,7 @@ class Clock:
                 self._samples.clear()
         if self._samples and self._now(sample.at_s) > sample.upper_ms:
             # It was set back: what it said before no longer bounds it.
+            self._guard.set_back(self._now(sample.at_s) - sample.upper_ms)
             self._samples.clear()
         self._samples.append(sample)
         # All samples age alike, so the best of them is the best for good.

@@ -6,6 +6,10 @@ So it is followed only where somebody has said that it is right: `accept-jump` c
 that every pulse carries. A process that starts has only its machine's clock to compare with; there
 it also follows a disagreement like the one that was accepted last, else each new process would ask
 again. A jump back makes nothing early and is followed always.
+
+A clock that was set back and is put right jumps forward, and asks nobody where two witnesses say
+that it is right now: it goes no further forward than it was set back before this process' eyes, and
+where it arrives the machine's clock agrees with it, or differs as it did at the last consent.
 """
 
 from __future__ import annotations
@@ -39,16 +43,29 @@ class JumpGuard:
         self._max_ms = max_ms
         self._jumps: int | None = None  # of jumps accepted when the clock was last followed
         self.ahead_ms: float | None = None
+        self._back_ms = 0.0  # set back by so much, and not forward again
 
-    def follows(self, ahead_ms: float, accepted: Accepted, *, is_first: bool) -> bool:
+    def set_back(self, by_ms: float) -> None:
+        """The clock that was followed has been set back by so much at least."""
+        self._back_ms += by_ms
+
+    def follows(
+        self, ahead_ms: float, accepted: Accepted, *, is_first: bool, off_machine_ms: float
+    ) -> bool:
         """
         Whether to believe an answer that is ahead_ms ahead of what was to be expected. is_first: of
-        the machine's clock, else of what the answers before it had led to.
+        the machine's clock, else of what the answers before it had led to. off_machine_ms: how far
+        it is ahead of the machine's clock.
         """
+        is_put_right = (
+            not is_first
+            and ahead_ms <= self._back_ms + self._max_ms
+            and min(abs(off_machine_ms), abs(off_machine_ms - accepted.ahead_ms)) <= self._max_ms
+        )
         is_accepted = (self._jumps is not None and accepted.jumps > self._jumps) or (
             is_first and abs(ahead_ms - accepted.ahead_ms) <= self._max_ms
         )
-        if ahead_ms > self._max_ms and not is_accepted:
+        if ahead_ms > self._max_ms and not is_accepted and not is_put_right:
             if self.ahead_ms is None:
                 log.error(
                     "the database's clock is ahead by %.1f s: nothing is closed or called until it"
@@ -63,4 +80,5 @@ class JumpGuard:
             log.info("the database's clock is %s", "accepted" if is_accepted else "back")
         self.ahead_ms = None
         self._jumps = accepted.jumps
+        self._back_ms = max(0.0, self._back_ms - max(0.0, ahead_ms))
         return True

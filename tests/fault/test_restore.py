@@ -15,6 +15,7 @@ import psycopg
 import pytest
 
 from tests.fault.harness import NewCluster
+from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
 from tests.fix_hands import task_at
 from tests.fix_postgres import PREFIX
@@ -27,6 +28,8 @@ from wheel_timer.store.audit import run_audits
 from wheel_timer.store.brake import pull_brake
 from wheel_timer.store.instance import adopt
 from wheel_timer.store.migrate import check_schema, migrate
+from wheel_timer.store.submit import submit
+from wheel_timer.store.task import lookup
 
 AHEAD_MS = 3_000
 MAX_AGE_MS = 1_500
@@ -166,6 +169,32 @@ async def test_a_restored_database_loses_nothing_and_calls_nobody_before_it_is_r
     finally:
         restored.stop()
         archived.server.stop()
+
+
+@pytest.mark.slow
+async def test_a_dump_restored_on_a_server_that_lacks_the_reader_is_whole_after_migrate(
+    database_url: str, db: Database, own_postgres: EmbeddedPostgres, tmp_path: Path
+) -> None:
+    dump, options = str(tmp_path / "wheel.dump"), ("--no-owner", "--no-privileges")
+    tasks = [task_at(time.time_ns() // 1_000_000 + 86_400_000) for _ in range(3)]
+    await submit(db, 0, tasks)
+    for command in (
+        ("pg_dump", "-Fc", "-f", dump, database_url),
+        ("pg_restore", *options, "--exit-on-error", "-d", own_postgres.url, dump),
+    ):
+        program = str(own_postgres.program(command[0]))
+        await asyncio.to_thread(subprocess.run, [program, *command[1:]], check=True, timeout=60)
+    await asyncio.to_thread(migrate, own_postgres.url, "public", 1)
+    copy = Database(own_postgres.url, name="copy")
+    reads = "SELECT has_table_privilege('wheel_timer_reader', 'timer_task_view', 'SELECT')"
+    assert await _one(copy, reads) is True
+    assert set(await lookup(copy, [task.task_id for task in tasks])) == {t.task_id for t in tasks}
+    assert await adopt(copy, "staging", reason="a look", actor="local") == "default"
+    await submit(copy, 0, [task_at(tasks[0].start_time_ms)])
+    await copy.close()
+    auditor = Auditor(own_postgres.url)
+    await auditor.hold()
+    await auditor.close()
 
 
 async def _one(db: Database, query: str) -> object:

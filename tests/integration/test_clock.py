@@ -134,6 +134,44 @@ async def test_a_jump_forward_makes_it_unknown_until_it_is_back(
     assert known.now_ms() == pytest.approx(base_ms + 3_000, abs=1)
 
 
+@pytest.mark.parametrize(
+    ("ahead_s", "accepted_s", "forward_s", "knows"),
+    [
+        (0, 0, 600, True),
+        (0, 0, 4_200, False),
+        (3_600, 3_600, 600, True),
+        (-3_600, 0, 600, False),
+    ],
+)
+async def test_a_clock_that_was_set_back_and_is_put_right_is_followed(
+    ahead_s: int, accepted_s: int, forward_s: int, knows: bool, db: Database, steady: Steady
+) -> None:
+    """No further than it was set back, and only to where the machine's clock has it, too."""
+    known = Clock(db, jump_max_s=60)
+    accepted = Accepted(1, accepted_s * 1_000)
+    base_ms = machine_ms() + ahead_s * 1_000
+    for moved_s in (0, -600):
+        answer(known, steady, base_ms + moved_s * 1_000, accepted=accepted)
+        assert known.is_known()
+        steady.s += 1
+    answer(known, steady, base_ms + (forward_s - 600) * 1_000, accepted=accepted)
+    assert known.is_known() is knows
+
+
+async def test_a_clock_is_put_right_once_for_each_time_that_it_was_set_back(
+    db: Database, steady: Steady
+) -> None:
+    known = Clock(db, jump_max_s=60)
+    base_ms = machine_ms() + 30_000
+    for behind_s in (0, 90, 0):
+        steady.s += 1
+        answer(known, steady, base_ms - behind_s * 1_000)
+        assert known.is_known()
+    steady.s += 1
+    answer(known, steady, base_ms + 29_000 + 90_000)
+    assert not known.is_known()
+
+
 async def test_a_jump_that_is_accepted_is_followed_and_the_next_one_is_not(
     db: Database, steady: Steady
 ) -> None:

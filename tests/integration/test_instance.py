@@ -54,7 +54,9 @@ async def test_a_brake_that_is_on_keeps_its_reason(db: Database, sessions: Sessi
     ]
 
 
-async def test_the_commands_say_so(database_url: str, redis_url: str, sessions: Sessions) -> None:
+async def test_the_commands_say_so(
+    database_url: str, redis_url: str, db: Database, sessions: Sessions
+) -> None:
     def run(*command: str) -> subprocess.CompletedProcess[str]:
         environ: Mapping[str, str] = {
             "WHEEL_TIMER_DATABASE_URL": database_url,
@@ -69,7 +71,13 @@ async def test_the_commands_say_so(database_url: str, redis_url: str, sessions: 
     assert len(refused.stderr.splitlines()) == 1
     assert run("adopt").returncode == 2
     assert await sessions.value(OWNER) == "default"
-    adopted = run("adopt", "--paused", "--json")
+    await beat(db, "web-1", "broker", "1", None)
+    busy = run("adopt", "--paused")
+    assert busy.returncode == 1
+    assert "alive on this database: broker web-1" in busy.stderr
+    assert "--force" in busy.stderr
+    assert await sessions.value(OWNER) == "default"
+    adopted = run("adopt", "--paused", "--force", "--json")
     assert adopted.returncode == 0, adopted.stderr
     assert adopted.stdout == '{"instance":"staging","before":"default","paused":true}\n'
     assert await sessions.row(f"{OWNER}") == ("staging",)

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from broker import changer, submitter
+from broker import changer, grouping
 from broker.api.context import Context
 from tests.fix_sessions import Sessions
 from wheel_timer import database, metrics, streams
@@ -50,8 +50,8 @@ async def test_submits_beyond_the_queue_are_refused_and_counted(
     sessions: Sessions,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(submitter, "QUEUE_ROWS_MAX", 3)
-    monkeypatch.setattr(submitter, "SLOW_S", 60)
+    monkeypatch.setattr(grouping, "QUEUE_ROWS_MAX", 3)
+    monkeypatch.setattr(grouping, "SLOW_S", 60)
     before = rejected()
     under_way = asyncio.create_task(client.post("/v1/tasks", json=TASK))
     await sessions.until_waiting("wheel_submit")

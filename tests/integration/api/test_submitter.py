@@ -10,7 +10,7 @@ import psycopg
 import pytest
 import pytest_asyncio
 
-from broker import submitter
+from broker import grouping, submitter
 from broker.submission import Accepted, Duplicate, Submission
 from broker.submitter import Submitter
 from tests.fix_proxy import PostgresProxy
@@ -130,7 +130,7 @@ async def test_a_batch_delays_nobody_by_more_than_its_slice(
 async def test_a_call_is_bounded_in_bytes(
     subject: Submitter, calls: Calls, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(submitter, "CALL_BYTES_MAX", 10_000)
+    monkeypatch.setattr(grouping, "CALL_BYTES_MAX", 10_000)
     outcomes = await subject.submit([far(biz_data=b"a" * 4000) for _ in range(5)])
     assert all(isinstance(outcome, Accepted) for outcome in outcomes)
     assert calls.sizes == [2, 2, 1]
@@ -234,7 +234,7 @@ async def test_a_full_queue_refuses_and_takes_nothing(
     database_url: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(submitter, "QUEUE_ROWS_MAX", 3000)
+    monkeypatch.setattr(grouping, "QUEUE_ROWS_MAX", 3000)
     postgres_proxy.deaf()
     many = [far() for _ in range(4500)]
     first = asyncio.create_task(proxied.submit(many))
