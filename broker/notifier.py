@@ -142,7 +142,7 @@ class Notifier:
             lanes=lambda: self._lanes,
             acknowledge=self._settler.acknowledge,
             emptied=self._see_room,
-            deliver=self._deliver,
+            deliver=self._intake.take,
         )
         self._direct = Direct(
             db=db,
