@@ -16,7 +16,7 @@ import httpx
 from broker.deadlines import Deadlines
 from broker.outcome import Answer, Policy
 from broker.terms import Target, Terms
-from broker.transport import AnswerBody, CallbackRequest, CallFailed, Field
+from broker.transport import AnswerBody, CallbackRequest, CallFailed, Field, HeldUp
 from wheel_timer.signing import sign
 from wheel_timer.task import Claim
 
@@ -24,6 +24,8 @@ from wheel_timer.task import Claim
 # answer, little enough for thousands of them at once.
 BODY_BYTES_MAX: Final = 65_536
 EXCERPT_BYTES_MAX: Final = 256
+# Nothing was sent, and nobody but this process is the reason.
+HELD_UP: Final = Answer(None, "not sent: this broker was held up", "timeout")
 DEFAULT_CONTENT_TYPE: Final = "application/json"
 # A biz_id's visible ASCII stays as it is; with "%" escaped, unquoting always gives the id back.
 _HEADER_SAFE: Final = "".join(chr(code) for code in range(0x21, 0x7F) if chr(code) != "%")
@@ -50,7 +52,7 @@ async def attempt(
     now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call); it is
     the time signed. That timeout is one deadline from here, before any DNS, to the answer's last
     byte. now_s: the same moment by `monotonic_s`; the timeout after it nothing is sent, whatever
-    has kept this process from going on.
+    has kept this process from going on: the answer is HELD_UP then.
     """
     target = terms.target
     if target.refusal is not None:
@@ -64,6 +66,8 @@ async def attempt(
             return await _read(response)
         finally:
             await response.aclose()
+    except HeldUp:
+        return HELD_UP
     except CallFailed as failure:
         return Answer(
             None, failure.detail, failure.error_class, remote_address=failure.remote_address

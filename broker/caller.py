@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable
 from typing import assert_never
 
-from broker.attempt import attempt
+from broker.attempt import HELD_UP, attempt
 from broker.deadlines import Deadlines
 from broker.lane import Lane
 from broker.notice import is_notice, notice_of
@@ -140,6 +140,26 @@ class Caller:
             answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
         signal.reached("delivery.called")
         ended_ms = self._clock.now_ms()
+        if answer is HELD_UP:
+            # No failure of the task's, and none of its endpoint's.
+            lane.gate.refund(ended_ms)
+            self.settle(lane, claim, ref, Unstarted())
+        else:
+            self._ended(lane, claim, ref, terms, answer, started_ms, ended_ms)
+        self._slot_free(lane)
+        self._attempts.discard(asyncio.current_task())
+
+    def _ended(
+        self,
+        lane: Lane,
+        claim: Claim,
+        ref: Ref,
+        terms: Terms,
+        answer: Answer,
+        started_ms: float,
+        ended_ms: float,
+    ) -> None:
+        """A call was made, or may have been."""
         outcome: Outcome = decide(answer, claim, terms.policy, ended_ms)
         if answer.error_class == "lost" and self._gives_back:
             outcome = Release(0, answer.error)
@@ -147,8 +167,6 @@ class Caller:
         # A task's own URL says nothing of the endpoint that all others go to.
         if answer.error_class != "lost" and claim.callback is None:
             self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)
-        self._slot_free(lane)
-        self._attempts.discard(asyncio.current_task())
 
     def settle(
         self,

@@ -103,8 +103,8 @@ class _Response(aiohttp.ClientResponse):
         return self
 
 
-class _TooLate(Exception):
-    """The time of a request was over before it could be sent."""
+class HeldUp(Exception):
+    """A request was not sent: its time was over when this process came to it."""
 
 
 class _Request(aiohttp.ClientRequest):
@@ -125,7 +125,7 @@ class _Request(aiohttp.ClientRequest):
     async def send(self, conn: Connection) -> aiohttp.ClientResponse:
         attempt = dialling.get()
         if attempt is not None and monotonic_s() > attempt.until_s:
-            raise _TooLate
+            raise HeldUp
         return await super().send(conn)
 
 
@@ -200,9 +200,11 @@ class CallbackTransport(AiohttpTransport):
         A connection kept alive may have been closed by the receiver just as the request went out.
         Where no byte of an answer came on such a connection, the request is sent once more: a
         receiver that keeps its promise to take a webhook-id once loses nothing by it.
-        Raises CallFailed.
+        Raises CallFailed; HeldUp where nothing was dialled, so nobody else can be the reason.
         """
         assert isinstance(request, CallbackRequest)
+        if monotonic_s() > request.until_s:
+            raise HeldUp
         if self._outward.proxy is not None:
             refusal = self._guard.refusal_of_host(request.url.host, request.within)
             if refusal is not None:
@@ -216,7 +218,9 @@ class CallbackTransport(AiohttpTransport):
                 if attempt.addresses or isinstance(error, aiohttp.ClientConnectorError):
                     raise
                 response = await self._send(request)
-        except (aiohttp.ClientError, OSError, ValueError, _TooLate) as error:
+        except (aiohttp.ClientError, OSError, ValueError, HeldUp) as error:
+            if isinstance(error, HeldUp) and not attempt.addresses:
+                raise
             address = attempt.addresses[-1] if attempt.addresses else None
             raise _failure(error, address) from error
         return httpx.Response(
@@ -251,8 +255,8 @@ def _wire_url(url: httpx.URL) -> URL:
 
 def _failure(error: Exception, address: str | None) -> CallFailed:
     """What went wrong, in few words that carry nothing of the request."""
-    if isinstance(error, _TooLate):
-        return CallFailed("timeout", "not sent: its time was over", address)
+    if isinstance(error, HeldUp):
+        return CallFailed("timeout", "connected when its time was over", address)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return CallFailed("dns", f"{error.host}: {_said(error.os_error)}", None)
     if isinstance(error, aiohttp.ClientProxyConnectionError):

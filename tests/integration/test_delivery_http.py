@@ -349,6 +349,17 @@ async def test_a_certificate_that_nobody_signed_is_a_tls_error(
     assert endpoint.received == []
 
 
+async def test_what_is_connected_too_late_is_not_sent(
+    call: Caller, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No timer may have come to run since: a broker that was frozen goes on where it was."""
+    moments_s = iter((monotonic_s(), monotonic_s() + 11))
+    monkeypatch.setattr("broker.transport.monotonic_s", lambda: next(moments_s))
+    answer = await call(endpoint.url)
+    assert (answer.status, answer.error_class) == (None, "timeout")
+    assert (endpoint.connections, endpoint.received) == (1, [])
+
+
 # -- the address ----------------------------------------------------------------------------------
 
 
