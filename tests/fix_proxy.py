@@ -5,6 +5,7 @@ A network that fails on demand: a TCP proxy in front of Postgres, Redis or an en
     deaf()              connections stay, nothing gets through either way (a partition)
     deaf("requests")    what the client says is held back
     deaf("replies")     what the server answers is held back: the outcome is unknown
+    slow(delay_s)       whatever is said takes so long, one after the other
     cut()               open connections are reset, new ones are served
     heal()              all is well; what was held back arrives now, as it does in TCP
 """
@@ -34,6 +35,7 @@ class Proxy:
         self._replies = asyncio.Event()
         self._requests.set()
         self._replies.set()
+        self._delay_s = 0.0
         self._links: set[asyncio.Task[None]] = set()
         self._writers: set[asyncio.StreamWriter] = set()
 
@@ -70,8 +72,13 @@ class Proxy:
         if what != "requests":
             self._replies.clear()
 
+    def slow(self, delay_s: float) -> None:
+        """A link with so much delay each way, and no more than CHUNK_BYTES in it."""
+        self._delay_s = delay_s
+
     async def heal(self) -> None:
-        """Everything gets through again."""
+        """Everything gets through again, at once."""
+        self._delay_s = 0.0
         self._requests.set()
         self._replies.set()
         if self._server is None:
@@ -103,11 +110,12 @@ class Proxy:
                     end.transport.abort()
             self._links.discard(link)
 
-    @staticmethod
     async def _pass(
-        source: asyncio.StreamReader, target: asyncio.StreamWriter, open_way: asyncio.Event
+        self, source: asyncio.StreamReader, target: asyncio.StreamWriter, open_way: asyncio.Event
     ) -> None:
         while data := await source.read(CHUNK_BYTES):
+            if self._delay_s:
+                await asyncio.sleep(self._delay_s)
             await open_way.wait()
             target.write(data)
             await target.drain()

@@ -6,9 +6,11 @@ import asyncio
 import time
 from typing import Final
 
+from daemon.leader import LEASE_S
 from tests.chaos.case import Case
 from tests.chaos.clock import shift
-from tests.chaos.servers import crash, start
+from tests.chaos.servers import crash, start, thaw
+from tests.chaos.servers import freeze as freeze_server
 from tests.chaos.world import World
 from tests.fault.launch import Trouble
 
@@ -18,6 +20,7 @@ SLOW_S: Final = 4.0
 # The callbacks' timeout and a claim's margin, and somebody to look again.
 CLAIM_OVER_S: Final = 7.0
 DOWN_S: Final = 5.0
+ASLEEP_S: Final = LEASE_S + 3
 STARTING: Final = "delivery.starting"
 HOUR_MS: Final = 3_600_000
 
@@ -100,6 +103,20 @@ async def restart_everything(world: World) -> None:
     await _start_all(world)
 
 
+async def freeze_everything(world: World) -> None:
+    """SIGSTOP to all processes and servers, as a machine that is put to sleep."""
+    for process in (*world.daemons, *world.brokers):
+        process.freeze()
+    for server in (world.postgres, world.redis):
+        freeze_server(server)
+    await asyncio.sleep(ASLEEP_S)
+    for server in (world.redis, world.postgres):
+        thaw(server)
+    for process in (*world.brokers, *world.daemons):
+        process.thaw()
+    await world.led()
+
+
 async def down_for_an_hour(world: World) -> None:
     """The same, and when they start it is an hour later: by all clocks, as far as they can see."""
     await _kill_all(world)
@@ -170,6 +187,16 @@ CASES: Final = (
         duplicates=None,
         lost_max=2 * CONCURRENCY,
         back_ms=700,
+    ),
+    Case(
+        name="all-frozen",
+        what=f"SIGSTOP to all processes and servers for {ASLEEP_S:g} s, longer than the lease",
+        fault=freeze_everything,
+        load_s=ASLEEP_S + 10,
+        # Every client of that time asks again all the while, and all of them live in one process.
+        rate_s=60,
+        duplicates=None,
+        lost_max=2 * CONCURRENCY,
     ),
     Case(
         name="all-down-an-hour",

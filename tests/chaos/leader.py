@@ -24,6 +24,9 @@ STEPS: Final = (
 )
 STEP_S: Final = 12.0
 RACES: Final = 6
+LOOK_S: Final = 2.0
+HIDE_LEASE: Final = "ALTER TABLE timer_pointer RENAME COLUMN lease_until TO hidden"
+SHOW_LEASE: Final = "ALTER TABLE timer_pointer RENAME COLUMN hidden TO lease_until"
 BLOCKED_S: Final = LEASE_S + 4
 CUT_LOCK: Final = """
 SELECT pg_terminate_backend(l.pid) FROM pg_locks AS l
@@ -104,6 +107,20 @@ async def cut_lock(world: World) -> None:
     await world.until(is_led_anew, "somebody is elected", 20)
 
 
+async def hide_lease(world: World) -> None:
+    """Every question about the lease is an error: nobody believes to lead on, nobody is elected."""
+    leader = await world.led()
+    stepped_down = len(leader.times("leader.stepped_down"))
+    await world.sql(HIDE_LEASE)
+    await leader.comes_to("leader.stepped_down", stepped_down + 1, timeout_s=LEASE_S)
+    advanced = len(leader.times("due.advanced"))
+    await asyncio.sleep(LOOK_S)
+    assert len(leader.times("due.advanced")) == advanced, "it moves a hand, and does not lead"
+    assert world.leader() is None, "somebody is elected, and cannot be"
+    await world.sql(SHOW_LEASE)
+    await world.led()
+
+
 CASES: Final = (
     Case(name="leader-killed", what="SIGKILL", fault=kill, recovery_s=TAKEOVER_S),
     Case(
@@ -156,5 +173,11 @@ CASES: Final = (
         what="the session of its lock is ended while it lives",
         fault=cut_lock,
         load_s=12,
+    ),
+    Case(
+        name="leader-no-lease",
+        what="renewals and elections are errors: nobody leads meanwhile",
+        fault=hide_lease,
+        load_s=18,
     ),
 )

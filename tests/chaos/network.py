@@ -18,6 +18,8 @@ from wheel_timer.biz import Breaker
 CONCURRENCY: Final = 64
 AWAY_S: Final = 3.0
 BREATH_S: Final = 1.0
+SLOW_S: Final = 0.15
+SLOW_FOR_S: Final = 6.0
 OPEN_S: Final = 5.0
 CALL_S: Final = 1.0
 ATTEMPTS: Final = """
@@ -27,6 +29,7 @@ WHERE t.biz_type = 'chaos' AND a.error_class IS NOT NULL
 
 Who = Literal["daemon", "broker"]
 What = Literal["postgres", "redis"]
+PROGRAMS: Final[tuple[Who, ...]] = ("daemon", "broker")
 Break = Callable[[Proxy], Awaitable[None]]
 
 
@@ -63,6 +66,21 @@ async def _swallow_requests(proxy: Proxy) -> None:
 
 async def _swallow_replies(proxy: Proxy) -> None:
     proxy.deaf("replies")
+
+
+def _slow(who: Who) -> Callable[[World], Awaitable[None]]:
+    """One process, the leader where it is a daemon, far away from both servers."""
+
+    async def fault(world: World) -> None:
+        process: Process = await world.led() if who == "daemon" else world.brokers[0]
+        for proxy in world.proxies(process):
+            assert proxy.connections
+            proxy.slow(SLOW_S)
+        await asyncio.sleep(SLOW_FOR_S)
+        for proxy in world.proxies(process):
+            await proxy.heal()
+
+    return fault
 
 
 BREAKS: Final = (_refuse, _swallow, _swallow_requests, _swallow_replies)
@@ -144,6 +162,18 @@ CASES: Final = (
     *_cases("daemon", "redis"),
     *_cases("broker", "postgres"),
     *_cases("broker", "redis"),
+    *(
+        Case(
+            name=f"slow-{who}",
+            what=f"it is {SLOW_S * 1000:g} ms away from both servers for {SLOW_FOR_S:g} s",
+            fault=_slow(who),
+            proxied=True,
+            load_s=16,
+            duplicates=None,
+            lost_max=CONCURRENCY,
+        )
+        for who in PROGRAMS
+    ),
     Case(
         name="cut-broker-endpoint",
         what="reset and refused; then a black hole both ways; its neighbour notices nothing",

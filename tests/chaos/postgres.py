@@ -20,6 +20,8 @@ CONCURRENCY: Final = 64
 AWAY_S: Final = 4.0
 # Longer than any lock_timeout, and any timeout of a statement.
 LOCKED_S: Final = 12.0
+AUDITS: Final = 6
+AUDIT_EACH_S: Final = 1.0
 CONNECTIONS: Final = 40
 # What closes and advances had not reached the disk is forgotten.
 BACK_MS: Final = 700
@@ -165,6 +167,14 @@ async def exhaust_connections(world: World) -> None:
                 await asyncio.sleep(0.05)
 
 
+async def audit(world: World) -> None:
+    """No fault at all: the audits run beside the load, again and again, and raise no alarm."""
+    for _ in range(AUDITS):
+        found = await world.audits()
+        assert found is None, found
+        await asyncio.sleep(AUDIT_EACH_S)
+
+
 CASES: Final = (
     Case(name="postgres-restarted", what="a fast restart", fault=restart, back_ms=BACK_MS),
     Case(
@@ -205,6 +215,12 @@ CASES: Final = (
         what="a transaction open beside the load",
         fault=long_transaction,
         at_s=1,
+    ),
+    Case(
+        name="postgres-audited",
+        what="no fault: the audits once a second beside the load",
+        fault=audit,
+        load_s=12,
     ),
     Case(
         name="postgres-late-commit",
