@@ -1,7 +1,7 @@
 """
 Reaps what is written about the wheel and its tasks beside them: the change log, versions of
 biz_types, operations that have ended, keys and secrets that open nothing any more, attempts whose
-task went while they were reported.
+task went while they were reported. The ledger stays, but by the day where it is old.
 
 Once a day by the database's clock, in batches; a part of the reap hand's round.
 """
@@ -14,6 +14,7 @@ from typing import Final
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.signal import reached
+from wheel_timer.store import ledger
 from wheel_timer.store import reap as store
 from wheel_timer.store.reap import BATCH_ROWS_MAX, AttemptKey, ChangeKey
 
@@ -21,6 +22,9 @@ EACH_MS: Final = 86_400_000
 # Changes of single tasks may be as many as the tasks: they are kept as long as a finished one is
 # by default.
 TASK_CHANGES_KEPT_MS: Final = 30 * 86_400_000
+# Beyond the longest default retention, so all of a quarter hour has gone by then.
+QUARTERS_KEPT_MS: Final = 100 * 86_400_000
+QUARTERS_AT_ONCE: Final = 10_000
 
 
 class RecordReaper:
@@ -55,5 +59,9 @@ class RecordReaper:
         while attempts is not None:
             gone, attempts = await store.reap_attempts(self._db, attempts)
             yield gone
+        summed = QUARTERS_AT_ONCE
+        while summed == QUARTERS_AT_ONCE:
+            summed = await ledger.coarsen(self._db, QUARTERS_KEPT_MS, QUARTERS_AT_ONCE)
+            yield 0
         # Only now: a round that broke off is begun again.
         self._next_ms = self._clock.now_ms() + EACH_MS

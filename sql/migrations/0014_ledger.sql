@@ -266,6 +266,72 @@ BEGIN
 END
 $$;
 
+-- Make the ledger coarser where it is old: quarter hours that began more than p_kept ms ago, and of
+-- which nothing is left, are summed up in the row of their day's first one; at most p_limit. Returns
+-- how many were; fewer than p_limit: there are no more for now.
+--
+-- Nothing is left means that a row adds up to nothing pending and nothing settled present. So it
+-- may be added to any other row, and what is still to be folded for its quarter hour begins a new
+-- one: every sum stays what it was, in every snapshot. Folds are kept out meanwhile.
+-- Locks: the mark, the ledger's rows.
+CREATE FUNCTION wheel_ledger_coarsen_v1(p_kept bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET jit = off
+AS $$
+DECLARE
+    v_before bigint := wheel_now_ms() - p_kept;
+    v_summed integer;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM timer_ledger_mark FOR UPDATE;
+    WITH old AS MATERIALIZED (
+        SELECT l.biz_type, l.quarter
+        FROM timer_ledger AS l
+        WHERE l.quarter < v_before
+            AND l.quarter % 86400000 <> 0
+            AND l.submitted + l.moved_in + l.revived
+                = l.moved_out + l.finished + l.failed + l.cancelled + l.purged
+            AND l.finished + l.failed + l.cancelled
+                = l.revived + l.reaped_finished + l.reaped_failed + l.reaped_cancelled
+        LIMIT p_limit
+    ), gone AS (
+        DELETE FROM timer_ledger AS l
+        USING old AS o
+        WHERE l.biz_type = o.biz_type AND l.quarter = o.quarter
+        RETURNING l.*
+    ), days AS (
+        INSERT INTO timer_ledger AS l (
+            biz_type, quarter, submitted, moved_in, moved_out, revived, revived_failed, finished,
+            failed, cancelled, purged, reaped_finished, reaped_failed, reaped_cancelled
+        )
+        SELECT
+            g.biz_type, g.quarter / 86400000 * 86400000, sum(g.submitted), sum(g.moved_in),
+            sum(g.moved_out), sum(g.revived), sum(g.revived_failed), sum(g.finished),
+            sum(g.failed), sum(g.cancelled), sum(g.purged), sum(g.reaped_finished),
+            sum(g.reaped_failed), sum(g.reaped_cancelled)
+        FROM gone AS g
+        GROUP BY 1, 2
+        ON CONFLICT (biz_type, quarter) DO UPDATE
+        SET submitted = l.submitted + excluded.submitted,
+            moved_in = l.moved_in + excluded.moved_in,
+            moved_out = l.moved_out + excluded.moved_out,
+            revived = l.revived + excluded.revived,
+            revived_failed = l.revived_failed + excluded.revived_failed,
+            finished = l.finished + excluded.finished,
+            failed = l.failed + excluded.failed,
+            cancelled = l.cancelled + excluded.cancelled,
+            purged = l.purged + excluded.purged,
+            reaped_finished = l.reaped_finished + excluded.reaped_finished,
+            reaped_failed = l.reaped_failed + excluded.reaped_failed,
+            reaped_cancelled = l.reaped_cancelled + excluded.reaped_cancelled
+    )
+    SELECT count(*) INTO v_summed FROM gone;
+    RETURN v_summed;
+END
+$$;
+
 -- What was appended and not folded yet, in the ledger's columns.
 CREATE VIEW timer_ledger_unfolded AS
 SELECT

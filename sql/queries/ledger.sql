@@ -7,6 +7,14 @@
 -- Locks: the ledger's mark and rows, pointer row
 SELECT wheel_ledger_fold_v1(CAST(:epoch AS bigint), CAST(:limit AS integer))
 
+-- name: ledger_coarsen
+-- Sum up old quarter hours, of which nothing is left, in the row of their day's first one.
+-- In:    kept_ms: how old they are; limit
+-- Out:   how many were summed up; fewer than limit: there are no more for now
+-- Cost:  reads the ledger, a second for three million rows; synchronous_commit off
+-- Locks: the ledger's mark and rows
+SELECT wheel_ledger_coarsen_v1(CAST(:kept_ms AS bigint), CAST(:limit AS integer))
+
 -- name: ledger_totals
 -- How many tasks of each biz_type are pending, and how many lie dead: as far as was folded.
 -- In:    nothing

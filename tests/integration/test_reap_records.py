@@ -8,6 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
+from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import RETENTION_S, Hands, task_at
 from tests.fix_reaping import DAY_MS
@@ -15,6 +16,7 @@ from tests.fix_sessions import Sessions
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
 from wheel_timer.store import reap as store
+from wheel_timer.store.ledger import fold
 
 KEPT_MS: Final = round(RETENTION_S * 1000)
 
@@ -51,6 +53,41 @@ async def test_changes_of_tasks_go_after_a_month_and_others_after_the_retention(
     await session.execute("UPDATE timer_change SET time = 0")
     assert await hands.reap_all() == 0
     assert await reaped_today(hands, clock) == 8
+
+
+async def test_old_quarters_of_which_nothing_is_left_are_summed_up_by_day(
+    hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    now_ms = clock.freeze(clock.now_ms() // DAY_MS * DAY_MS)
+    old_ms, new_ms = now_ms - 101 * DAY_MS, now_ms - 98 * DAY_MS
+    session = await sessions.open()
+    for day_ms in (old_ms, new_ms):
+        await session.execute(
+            "INSERT INTO timer_ledger"
+            " SELECT %s + 900000 * n, 4, 1, 1, 1, 1, 2, 2, 1, 0, 2, 1, 1, 'orders'"
+            " FROM generate_series(1, 3) AS n",
+            [day_ms],
+        )
+    # One more that is still pending, in a quarter hour of its own.
+    await submit_all(db, [task_at(old_ms + 5 * 900_000)])
+    await fold(db, hands.leader.epoch, 100)
+    await audits_hold()
+    query = (
+        "SELECT (quarter - %s) / 900000, submitted, finished, reaped_failed FROM timer_ledger"
+        " WHERE quarter < %s ORDER BY 1"
+    )
+    assert await reaped_today(hands, clock) == 0
+    rows = await (await session.execute(query, [old_ms, new_ms])).fetchall()
+    assert rows == [(0, 12, 6, 3), (5, 1, 0, 0)]
+    rows = await (await session.execute(query, [new_ms, now_ms])).fetchall()
+    assert [row[0] for row in rows if row[0] > 0] == [1, 2, 3]
+    await audits_hold()
+    # A second day of the same changes nothing, and the next quarter hours join the row of theirs.
+    clock.advance(DAY_MS)
+    assert await reaped_today(hands, clock) == 0
+    rows = await (await session.execute(query, [old_ms, now_ms])).fetchall()
+    assert [row[:2] for row in rows] == [(0, 12), (5, 1), (288, 12)]
+    await audits_hold()
 
 
 async def test_of_each_biz_type_the_last_version_stays(

@@ -33,6 +33,17 @@ async def fold(db: Database, epoch: int, limit: int) -> int:
     return folded
 
 
+async def coarsen(db: Database, kept_ms: int, limit: int) -> int:
+    """
+    Sum up a page of quarter hours that are older than kept_ms, and of which nothing is left, by
+    day; returns how many, fewer than `limit` at the end. No sum changes by it.
+    """
+    row = await db.fetch_one("ledger_coarsen", {"kept_ms": kept_ms, "limit": limit})
+    assert row is not None
+    summed: int = row[0]
+    return summed
+
+
 async def totals(db: Database) -> list[Total]:
     """Of every biz_type that ever had a task, as far as was folded."""
     return [Total._make(row) for row in await db.fetch("ledger_totals")]
