@@ -45,6 +45,14 @@ POOL_WAIT_S: Final = 5.0
 # time they would have.
 POOL_WAITERS_MAX: Final = 2_000
 
+# How a text that reads much is run. To compile a plan of a hundred partitions takes longer than it
+# saves, and a join of ten million rows should not go by the disk in a hundred pieces.
+READ_GRACE_S: Final = 5.0
+_READING: Final = """
+SELECT set_config('statement_timeout', %s, true), set_config('transaction_read_only', 'on', true),
+    set_config('jit', 'off', true), set_config('work_mem', '64MB', true)
+"""
+
 # SQLSTATEs raised by our own functions; class WT is ours.
 SQLSTATE_LEADERSHIP_LOST: Final = "WT001"
 SQLSTATE_FENCE_UNSAFE: Final = "WT002"
@@ -233,10 +241,14 @@ class Database:
             return await run(raw, name, params, timeout_s)
 
     async def read(self, statement: str, *, timeout_s: float) -> tuple[list[str], Rows]:
-        """Column names and rows of a text of ours that is no named query: an audit."""
+        """
+        Column names and rows of a text of ours that is no named query: an audit. Nothing can be
+        written by it; the server gives it up after timeout_s, too.
+        """
         async with self._lend() as raw:
             try:
-                async with asyncio.timeout(timeout_s):
+                async with asyncio.timeout(timeout_s + READ_GRACE_S), raw.transaction():
+                    await raw.execute(_READING, [f"{timeout_s * 1000:.0f}"])
                     cursor = await raw.execute(statement.encode())
                     columns = [column.name for column in cursor.description or ()]
                     return columns, await cursor.fetchall()

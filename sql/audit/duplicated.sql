@@ -11,7 +11,9 @@
 WITH away AS MATERIALIZED (
     SELECT t.task_id, t.biz_type, t.shard, t.start_time, wheel_home_v1(t.task_id) AS home
     FROM timer_task AS t
-    WHERE t.status <> 4 AND t.start_time <> wheel_home_v1(t.task_id)
+    -- Away from home: the first six bytes of the id are the home's start_time.
+    WHERE t.status <> 4
+        AND substr(uuid_send(t.task_id), 1, 6) <> substr(int8send(t.start_time), 3, 6)
 ), attempts AS (
     SELECT a.task_id, a.attempt, a.life, a.started_time, a.duration_ms
     FROM timer_attempt AS a

@@ -12,9 +12,8 @@ SELECT
     'at start_time ' || t.start_time || ', slot ' || t.slot AS found
 FROM timer_task AS t
 WHERE t.status <> 4
-    AND t.start_time <> CAST(
-        CAST('x' || left(replace(CAST(t.task_id AS text), '-', ''), 12) AS bit(48)) AS bigint
-    )
+    -- Away from home: the first six bytes of the id are the home's start_time.
+    AND substr(uuid_send(t.task_id), 1, 6) <> substr(int8send(t.start_time), 3, 6)
     AND NOT EXISTS (
         SELECT
         FROM timer_task AS h

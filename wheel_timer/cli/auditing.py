@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from wheel_timer.cli.opened import LOCAL, opened
@@ -45,8 +46,8 @@ async def repair_database(settings: Settings) -> list[Repaired]:
         return await repair(db, actor=LOCAL)
 
 
-async def from_database(settings: Settings) -> list[Audited]:
-    """Run them now. Raises DatabaseUnavailable, SchemaMismatch."""
+async def from_database(settings: Settings, begun: Callable[[str], None]) -> list[Audited]:
+    """Run them now; begun hears of each. Raises DatabaseUnavailable, SchemaMismatch."""
     from wheel_timer.store.audit import run_audits
 
     async with opened(settings, "audit") as db:
@@ -58,5 +59,5 @@ async def from_database(settings: Settings) -> list[Audited]:
                 list(audit.columns),
                 [list(row) for row in audit.rows],
             )
-            for audit in await run_audits(db)
+            for audit in await run_audits(db, begun=begun)
         ]

@@ -7,7 +7,7 @@ The first line of each says what its rows are: `-- kind: violation` (no row is g
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal, NamedTuple
 
 from wheel_timer.database import Database
@@ -46,18 +46,25 @@ def audit_files() -> list[AuditFile]:
     return sorted(files, key=lambda file: file.kind != "violation")
 
 
-async def run_audits(db: Database, *, only: Sequence[str] | None = None) -> list[Audit]:
+async def run_audits(
+    db: Database,
+    *,
+    only: Sequence[str] | None = None,
+    begun: Callable[[str], None] | None = None,
+) -> list[Audit]:
     """
-    Run every audit, or `only` these, violations first. Reads only.
+    Run every audit, or `only` these, violations first. Reads only. begun: hears of each.
 
-    Raises DatabaseUnavailable, also on a replica: there the order in which commits become visible
-    is another, and an audit could tell of what never was.
+    Raises DatabaseUnavailable where one takes longer than TIMEOUT_S, and on a replica: there the
+    order in which commits become visible is another, and an audit could tell of what never was.
     """
     if await db.fetch_one("is_replica") == (True,):
         raise DatabaseUnavailable("audits want the primary, and this server is a replica of it")
     audits: list[Audit] = []
     for name, kind, text in audit_files():
         if only is None or name in only:
+            if begun is not None:
+                begun(name)
             columns, rows = await db.read(text, timeout_s=TIMEOUT_S)
             audits.append(Audit(name, kind, columns, rows))
     return audits
