@@ -1230,6 +1230,64 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_ledger_coarsen_v1(p_kept bigint, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_before bigint := wheel_now_ms() - p_kept;
+    v_summed integer;
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM timer_ledger_mark FOR UPDATE;
+    WITH old AS MATERIALIZED (
+        SELECT l.biz_type, l.quarter
+        FROM timer_ledger AS l
+        WHERE l.quarter < v_before
+            AND l.quarter % 86400000 <> 0
+            AND l.submitted + l.moved_in + l.revived
+                = l.moved_out + l.finished + l.failed + l.cancelled + l.purged
+            AND l.finished + l.failed + l.cancelled
+                = l.revived + l.reaped_finished + l.reaped_failed + l.reaped_cancelled
+        LIMIT p_limit
+    ), gone AS (
+        DELETE FROM timer_ledger AS l
+        USING old AS o
+        WHERE l.biz_type = o.biz_type AND l.quarter = o.quarter
+        RETURNING l.*
+    ), days AS (
+        INSERT INTO timer_ledger AS l (
+            biz_type, quarter, submitted, moved_in, moved_out, revived, revived_failed, finished,
+            failed, cancelled, purged, reaped_finished, reaped_failed, reaped_cancelled
+        )
+        SELECT
+            g.biz_type, g.quarter / 86400000 * 86400000, sum(g.submitted), sum(g.moved_in),
+            sum(g.moved_out), sum(g.revived), sum(g.revived_failed), sum(g.finished),
+            sum(g.failed), sum(g.cancelled), sum(g.purged), sum(g.reaped_finished),
+            sum(g.reaped_failed), sum(g.reaped_cancelled)
+        FROM gone AS g
+        GROUP BY 1, 2
+        ON CONFLICT (biz_type, quarter) DO UPDATE
+        SET submitted = l.submitted + excluded.submitted,
+            moved_in = l.moved_in + excluded.moved_in,
+            moved_out = l.moved_out + excluded.moved_out,
+            revived = l.revived + excluded.revived,
+            revived_failed = l.revived_failed + excluded.revived_failed,
+            finished = l.finished + excluded.finished,
+            failed = l.failed + excluded.failed,
+            cancelled = l.cancelled + excluded.cancelled,
+            purged = l.purged + excluded.purged,
+            reaped_finished = l.reaped_finished + excluded.reaped_finished,
+            reaped_failed = l.reaped_failed + excluded.reaped_failed,
+            reaped_cancelled = l.reaped_cancelled + excluded.reaped_cancelled
+    )
+    SELECT count(*) INTO v_summed FROM gone;
+    RETURN v_summed;
+END
+$$;
+
 CREATE FUNCTION public.wheel_ledger_fold_v1(p_epoch bigint, p_limit integer) RETURNS integer
     LANGUAGE plpgsql
     SET search_path TO 'public'

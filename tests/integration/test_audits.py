@@ -8,12 +8,14 @@ from typing import LiteralString
 from uuid import UUID
 
 import psycopg
+import pytest
 
 from tests.acceptance.fix_up import wheel_timer
 from tests.fix_hands import task_at
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database, Rows
 from wheel_timer.embedded import EmbeddedPostgres
+from wheel_timer.errors import DatabaseUnavailable, WheelTimerError
 from wheel_timer.queries import sql_directory
 from wheel_timer.store.audit import run_audits
 from wheel_timer.store.repair import repair
@@ -94,6 +96,25 @@ async def violations(db: Database) -> dict[str, Rows]:
         for audit in await run_audits(db)
         if audit.kind == "violation" and audit.rows and audit.name != "ledger_balance"
     }
+
+
+async def test_they_say_which_of_them_runs_and_write_nothing(db: Database) -> None:
+    told: list[str] = []
+    audits = await run_audits(db, begun=told.append)
+    assert told == [audit.name for audit in audits]
+    await submit_all(db, [task_at(1_900_000_000_000)])
+    with pytest.raises(WheelTimerError, match="read-only transaction"):
+        await db.read("DELETE FROM timer_task RETURNING task_id", timeout_s=5)
+    _, rows = await db.read("SELECT count(*) FROM timer_task", timeout_s=5)
+    assert rows == [(1,)]
+
+
+async def test_the_server_gives_up_what_takes_too_long(db: Database) -> None:
+    with pytest.raises(DatabaseUnavailable, match="statement timeout"):
+        await db.read("SELECT pg_sleep(60)", timeout_s=0.1)
+    _, rows = await db.read("SELECT current_setting('statement_timeout')", timeout_s=5)
+    assert rows == [("5s",)]
+    assert (await db.fetch_one("is_replica")) == (False,)
 
 
 async def test_what_is_safe_to_put_right_is_put_right_and_recorded(
