@@ -8,7 +8,7 @@
 -- the disk or left behind in a restore, or a defect of wheel-timer. Look for what happened to that
 -- biz_type at that time (timer_change_view, the logs); `lost` and `misplaced` name single tasks.
 -- The ledger is for accounts alone: delivery goes on whatever it says, but max_pending counts by
--- it. This reads every row of the wheel once, about a second for each million.
+-- it. This reads every row of the wheel once, two or three seconds for each million.
 WITH wheel AS MATERIALIZED (
     SELECT
         t.biz_type,

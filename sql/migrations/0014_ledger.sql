@@ -267,8 +267,8 @@ END
 $$;
 
 -- Make the ledger coarser where it is old: quarter hours that began more than p_kept ms ago, and of
--- which nothing is left, are summed up in the row of their day's first one; at most p_limit. Returns
--- how many were; fewer than p_limit: there are no more for now.
+-- which nothing is left, are summed up in the row of their day's first one; at most p_limit.
+-- Returns how many were; fewer than p_limit: there are no more for now.
 --
 -- Nothing is left means that a row adds up to nothing pending and nothing settled present. So it
 -- may be added to any other row, and what is still to be folded for its quarter hour begins a new
