@@ -46,7 +46,9 @@ async def repair_database(settings: Settings) -> list[Repaired]:
         return await repair(db, actor=LOCAL)
 
 
-async def from_database(settings: Settings, begun: Callable[[str], None]) -> list[Audited]:
+async def from_database(
+    settings: Settings, begun: Callable[[str], None] | None = None
+) -> list[Audited]:
     """Run them now; begun hears of each. Raises DatabaseUnavailable, SchemaMismatch."""
     from wheel_timer.store.audit import run_audits
 
