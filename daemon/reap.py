@@ -147,6 +147,7 @@ class ReapHand:
         seen.look, seen.updates = look, partition.updates
         seen.free_ms = now_ms + max(LOOK_EACH_MS, rest_ms)
         seen.next_ms = min(_next_ms(look), now_ms + LOOK_ANYHOW_MS)
+        self._tell_lag()
         if self._can_empty(partition, seen):
             async for rows in self._delete(partition, entwined, is_whole=False):
                 yield rows

@@ -1,4 +1,4 @@
-"""What hand_lag_seconds says of the due hand: how long something waits, and nothing of rest."""
+"""What hand_lag_seconds says of a hand: how long something waits, and nothing of rest."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import pytest
 
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, task_at
+from tests.fix_reaping import DAY_MS, left, settle
 from tests.fix_sessions import Sessions
 from wheel_timer import metrics
 from wheel_timer.database import Database
@@ -47,4 +48,21 @@ async def test_a_hand_that_cannot_pass_the_fence_lags(
         assert lags[-1] == pytest.approx(behind_s, abs=0.1)
         assert behind_s > 3
     await hands.tick()
+    assert lags[-1] == 0
+
+
+async def test_the_reap_hand_tells_its_lag_at_every_step_of_a_round(
+    hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, lags: list[float]
+) -> None:
+    task = task_at(clock.freeze())
+    await submit(db, 0, [task])
+    await settle(db, [task], retention_ms=DAY_MS)
+    clock.advance(2 * DAY_MS)
+    await hands.clock.measure()
+    while (await left(sessions))[0]:
+        await hands.reap.tick()
+    # It was looked at, and may wait for a tenth of its retention; a round is not over by then.
+    assert lags[-1] == 0.9 * DAY_MS / 1000
+    for _ in range(3):
+        await hands.reap.tick()
     assert lags[-1] == 0
