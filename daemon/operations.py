@@ -37,11 +37,11 @@ log: Final = logging.getLogger(__name__)
 
 # Whose leader does it: it must be one.
 OPERATIONS_SHARD: Final = 0
-# 250 cancels are 5 ms of the fence and of one core: others hardly feel them.
+# 250 cancels are 3 ms of the fence and of one core: others hardly feel them.
 CHUNK_ROWS: Final = 250
 # With a rate, a chunk is what the rate gives in this time.
 PACE_S: Final = 0.25
-REST_SHARE: Final = 0.75
+REST_SHARE: Final = 0.6
 NAP_S: Final = 0.25
 LOOK_EACH_S: Final = 20.0
 

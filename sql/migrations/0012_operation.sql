@@ -62,6 +62,129 @@ BEGIN
 END
 $$;
 
+-- Cancel those of these tasks that wait: pending, not in a call, of this revision. Of one shard, at
+-- most 1,000, each named once, in any order. Returns how many.
+--
+-- What wheel_change_v1 does for a cancel, without a verdict for each and without what only other
+-- verbs need: an operation's cost for the others is its cost for the database, and this is a third.
+-- A lease that had run out leaves an attempt row `lost`.
+-- Edge:  pending -> cancelled. HOT.
+-- Locks: fence shared, task rows by place, requeue rows by task_id.
+CREATE FUNCTION wheel_cancel_pending_v1(
+    p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_revisions integer[],
+    p_retention_ms bigint
+) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_now       bigint;
+    v_slot      integer;
+    v_tids      tid[];
+    v_ids       uuid[];
+    v_biz_types text[];
+    v_places    bigint[];
+    v_creates   bigint[];
+    v_lost      uuid[];
+    v_attempts  integer[];
+    v_lives     smallint[];
+    v_biz_type  text;
+    v_part      tid[];
+    v_expire_at bigint;
+    v_erases    boolean;
+    v_ended     uuid[] := '{}';
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    FOR v_slot IN
+        SELECT DISTINCT CAST((s.start_time / 1000) % 10000000 / 100000 * 100000 AS integer)
+        FROM unnest(p_start_times) AS s(start_time)
+        ORDER BY 1
+    LOOP
+        EXECUTE format(
+            'SELECT array_agg(k.tid), array_agg(k.task_id), array_agg(k.biz_type),
+                array_agg(k.start_time), array_agg(k.create_time),
+                array_agg(k.task_id) FILTER (WHERE k.lease_until IS NOT NULL),
+                array_agg(k.attempts) FILTER (WHERE k.lease_until IS NOT NULL),
+                array_agg(k.life) FILTER (WHERE k.lease_until IS NOT NULL)
+            FROM (
+                SELECT CAST((p.place / 1000) %% 10000000 AS integer) AS slot, p.*
+                FROM unnest($1, $2, $3) AS p(task_id, place, revision)
+                WHERE (p.place / 1000) %% 10000000 / 100000 * 100000 = $6
+                ORDER BY 1, p.place, p.task_id
+            ) AS r
+            CROSS JOIN LATERAL (
+                SELECT t.ctid AS tid, t.task_id, t.biz_type, t.start_time, t.create_time,
+                    t.lease_until, t.attempts, t.life
+                FROM %I AS t
+                WHERE t.slot = r.slot
+                    AND t.shard = $4
+                    AND t.start_time = r.place
+                    AND t.task_id = r.task_id
+                    AND t.status = 0
+                    AND t.revision = r.revision
+                    AND (t.lease_until IS NULL OR t.lease_until <= $5)
+                LIMIT 1
+                FOR NO KEY UPDATE
+            ) AS k',
+            wheel_partition_v1(v_slot)
+        )
+        INTO v_tids, v_ids, v_biz_types, v_places, v_creates, v_lost, v_attempts, v_lives
+        USING p_task_ids, p_start_times, p_revisions, p_shard, v_now, v_slot;
+        CONTINUE WHEN v_ids IS NULL;
+        v_ended := v_ended || v_ids;
+
+        FOR v_biz_type, v_part IN
+            SELECT g.biz_type, array_agg(g.tid)
+            FROM unnest(v_biz_types, v_tids) AS g(biz_type, tid)
+            GROUP BY 1
+        LOOP
+            SELECT CAST(b.config #>> '{retention,cancelled}' AS bigint) * 1000,
+                CAST(b.config ->> 'erase_data' AS boolean)
+            INTO v_expire_at, v_erases
+            FROM timer_biz AS b
+            WHERE b.biz_type = v_biz_type;
+            EXECUTE format(
+                'UPDATE %I AS t
+                SET status = 3, finish_time = $2, expire_at = $3,
+                    lease_until = NULL, next_at = NULL,
+                    content_type = CASE
+                        WHEN $4 AND t.biz_data IS NOT NULL THEN ''erased'' ELSE t.content_type
+                    END,
+                    biz_data = CASE WHEN NOT $4 THEN t.biz_data END
+                WHERE t.ctid = ANY ($1)',
+                wheel_partition_v1(v_slot)
+            ) USING v_part, v_now, v_now + coalesce(v_expire_at, p_retention_ms),
+                coalesce(v_erases, false);
+        END LOOP;
+
+        PERFORM wheel_ledger_v1(
+            array_fill(128, ARRAY[cardinality(v_ids)]), v_biz_types, v_places, v_creates
+        );
+        IF v_lost IS NOT NULL THEN
+            INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
+            SELECT l.task_id, l.attempt, l.life, 'lost', 'lost',
+                'the broker did not report before its lease ran out'
+            FROM unnest(v_lost, v_attempts, v_lives) AS l(task_id, attempt, life)
+            ON CONFLICT DO NOTHING;
+        END IF;
+    END LOOP;
+
+    PERFORM FROM timer_requeue AS q WHERE q.task_id = ANY (v_ended) ORDER BY q.task_id FOR UPDATE;
+    IF FOUND THEN
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_ended);
+    END IF;
+    RETURN cardinality(v_ended);
+END
+$$;
+
 -- One chunk, or one shard's part of it: change its tasks and count them. At most 1,000.
 --
 -- In:  p_verb: of wheel_change_v1, or purge; p_sets: as there, for cancel; p_shift_ms: of a shift,
@@ -69,7 +192,8 @@ $$;
 --      due is published, and how long after it the next. A task with another revision than it was
 --      found with is skipped.
 -- Out: tasks changed.
--- Locks: those of wheel_change_v1 or wheel_purge_v1, then the operation's row.
+-- Locks: those of wheel_cancel_pending_v1, wheel_change_v1 or wheel_purge_v1, then the operation's
+-- row.
 CREATE FUNCTION wheel_operate_v1(
     p_operation_id uuid, p_step integer, p_key jsonb, p_is_done boolean,
     p_shard smallint, p_verb text, p_sets integer, p_task_ids uuid[], p_start_times bigint[],
@@ -87,6 +211,10 @@ DECLARE
 BEGIN
     IF p_verb = 'purge' THEN
         v_done := wheel_purge_v1(p_shard, p_task_ids, p_start_times, p_revisions);
+    ELSIF p_verb = 'cancel' AND p_sets = 0 THEN
+        v_done := wheel_cancel_pending_v1(
+            p_shard, p_task_ids, p_start_times, p_revisions, p_retention_ms
+        );
     ELSE
         IF p_verb <> 'cancel' THEN
             SELECT

@@ -14,7 +14,8 @@ from tests.bench.sink import Sink
 
 COUNT: Final = 100_000
 SECONDS_MAX: Final = 10.0
-RATIO_MAX: Final = 1.2
+# Of two runs without anything beside them one has a p99 up to 1.3 x the other's.
+RATIO_MAX: Final = 1.5
 # How long others are measured: alone, and from a moment before the operation begins on.
 BESIDE_S: Final = 12
 TIMEOUT_S: Final = 120.0
@@ -26,7 +27,9 @@ async def measure() -> list[Row]:
     async with Sink() as sink, Product() as product:
         await product.configure(timers.BIZ_TYPE, callback_url=sink.url)
         await precision.load_far(product, COUNT)
+        # What loading them leaves to be done is not what is measured here.
         await product.sql("VACUUM (ANALYZE) timer_task")
+        await product.sql("CHECKPOINT")
         alone = lateness(await precision.late_of(product, sink, BESIDE_S))
         others = asyncio.create_task(precision.late_of(product, sink, BESIDE_S))
         await asyncio.sleep(precision.AHEAD_S)
