@@ -7,6 +7,7 @@ The cluster is made and migrated once a run and copied for each case, in memory 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
 import shutil
@@ -84,7 +85,9 @@ async def crash(server: EmbeddedPostgres | EmbeddedRedis) -> None:
     """SIGKILL to all of it."""
     assert server.process is not None
     for process in processes(server):
-        process.kill()
+        # A child may end by itself once its parent is dead.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
     await asyncio.to_thread(server.process.wait)
 
 
