@@ -19,7 +19,8 @@ STEPS: Final = (
     ("due.advanced", 2),
     ("sweep.page", 1),
     ("sweep.done", 1),
-    ("ledger.folded", 2),
+    # The first is that of its election; for another there may be nothing to fold for 20 s.
+    ("ledger.folded", 1),
 )
 # Short, so that the sweep of each term, which waits for it, finds what no broker has called yet.
 FAST: Final[dict[str, Any]] = {"lookahead": 0.5, "visibility": 1}
