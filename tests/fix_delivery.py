@@ -167,6 +167,10 @@ class Delivery:
                     return
                 await asyncio.sleep(POLL_S)
 
+    async def held(self) -> list[tuple[Any, ...]]:
+        """(task_id, due_at) of what was put away while its lane was held."""
+        return await self.rows("SELECT task_id, due_at FROM timer_requeue WHERE reason = 'held'")
+
     async def row(self, query: LiteralString, params: Sequence[Any]) -> tuple[Any, ...] | None:
         """The first row of a query of the test's own."""
         async with await AsyncConnection.connect(self.looking_url) as connection:

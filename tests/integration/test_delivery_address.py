@@ -133,3 +133,28 @@ async def test_a_tasks_own_url_is_judged_like_the_biz_types(endpoint: Endpoint) 
     assert answer.error_class == "refused"
     assert endpoint.connections == 0
     await caller.transport.aclose()
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
+async def test_an_address_that_is_not_public_is_not_dialled(endpoint: Endpoint, host: str) -> None:
+    guarded = Caller(Guard((), (), is_keyless=False))
+    answer = await guarded(f"http://{host}:{endpoint.port}/")
+    await guarded.transport.aclose()
+    assert (answer.status, answer.error_class) == (None, "refused")
+    assert endpoint.connections == 0
+
+
+@pytest.mark.parametrize("host", ["127.1", "0", "2130706433", "0x7f.1"])
+async def test_a_short_form_of_an_address_is_not_dialled(endpoint: Endpoint, host: str) -> None:
+    guarded = Caller(Guard((), (), is_keyless=False))
+    answer = await guarded(f"http://{host}:{endpoint.port}/")
+    await guarded.transport.aclose()
+    assert answer.status is None
+    assert endpoint.connections == 0
+
+
+async def test_an_address_that_is_allowed_is_dialled(endpoint: Endpoint) -> None:
+    guarded = Caller(Guard(("127.0.0.0/8",), (), is_keyless=False))
+    answer = await guarded(endpoint.url)
+    await guarded.transport.aclose()
+    assert answer.status == 200

@@ -218,6 +218,12 @@ async def test_a_request_shows_httpx_its_headers_and_body() -> None:
     assert request.content == b"body"
 
 
+async def test_the_time_a_header_says_is_the_tasks(call: Caller, endpoint: Endpoint) -> None:
+    await call(endpoint.url)
+    said = datetime.fromisoformat(endpoint.received[0].start_time)
+    assert said.astimezone(UTC).timestamp() == START_MS / 1000
+
+
 # -- the answer -----------------------------------------------------------------------------------
 
 
@@ -358,40 +364,6 @@ async def test_what_is_connected_too_late_is_not_sent(
     answer = await call(endpoint.url)
     assert (answer.status, answer.error_class) == (None, "timeout")
     assert (endpoint.connections, endpoint.received) == (1, [])
-
-
-# -- the address ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::ffff:127.0.0.1]"])
-async def test_an_address_that_is_not_public_is_not_dialled(endpoint: Endpoint, host: str) -> None:
-    guarded = Caller(Guard((), (), is_keyless=False))
-    answer = await guarded(f"http://{host}:{endpoint.port}/")
-    await guarded.transport.aclose()
-    assert (answer.status, answer.error_class) == (None, "refused")
-    assert endpoint.connections == 0
-
-
-@pytest.mark.parametrize("host", ["127.1", "0", "2130706433", "0x7f.1"])
-async def test_a_short_form_of_an_address_is_not_dialled(endpoint: Endpoint, host: str) -> None:
-    guarded = Caller(Guard((), (), is_keyless=False))
-    answer = await guarded(f"http://{host}:{endpoint.port}/")
-    await guarded.transport.aclose()
-    assert answer.status is None
-    assert endpoint.connections == 0
-
-
-async def test_an_address_that_is_allowed_is_dialled(endpoint: Endpoint) -> None:
-    guarded = Caller(Guard(("127.0.0.0/8",), (), is_keyless=False))
-    answer = await guarded(endpoint.url)
-    await guarded.transport.aclose()
-    assert answer.status == 200
-
-
-async def test_the_time_a_header_says_is_the_tasks(call: Caller, endpoint: Endpoint) -> None:
-    await call(endpoint.url)
-    said = datetime.fromisoformat(endpoint.received[0].start_time)
-    assert said.astimezone(UTC).timestamp() == START_MS / 1000
 
 
 @pytest.fixture
