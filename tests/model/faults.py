@@ -48,10 +48,14 @@ def jump_forward(w: World, c: Config) -> Sequence[Step]:
 
 
 def set_back(w: World, c: Config) -> Sequence[Step]:
-    """The database's clock is set back two steps: "closed_to never goes back" (section 4)."""
+    """
+    The database's clock is set back two steps: "closed_to never goes back" (section 4). A lease that
+    had run out does not begin again: its broker goes by a clock that only goes on.
+    """
     if w.now < 3:
         return NOTHING
-    return (("clock set back", w._replace(now=w.now - 2)),)
+    attempts = tuple(sorted(a if a.until > w.now else a._replace(until=0) for a in w.attempts))
+    return (("clock set back", w._replace(now=w.now - 2, attempts=attempts)),)
 
 
 def postgres_crash(w: World, c: Config) -> Sequence[Step]:
