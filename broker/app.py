@@ -226,7 +226,9 @@ class Broker:
             row = await self._api_db.fetch_one("can_commit")
         except WheelTimerError as error:
             metrics.database_up(False)
-            return False, {"reason": str(error)}
+            # Everybody may ask this, and what the database says may name hosts and users.
+            log.debug("a commit is not possible: %s", error)
+            return False, {"reason": "the database does not answer"}
         metrics.database_up(True)
         if row != (True,):
             return False, {"reason": "the database is read-only"}

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 from uuid import UUID
@@ -29,7 +29,7 @@ from msgspec.structs import replace
 
 from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.submission import ROW_BYTES
-from wheel_timer import signal
+from wheel_timer import metrics, signal
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import (
@@ -205,6 +205,7 @@ class Changer:
             signal.reached("change.committed")
             tasks = await self._tasks(changes, outcomes)
             self._publish(outcomes, changes, tasks)
+            _count(outcomes, changes, tasks)
             for (answer, change), outcome in zip(found, outcomes, strict=True):
                 if answer.done():
                     continue
@@ -345,6 +346,24 @@ class Changer:
                 near.append(Ref(task.task_id, start_ms, start_ms, published_ms, task.biz_type))
         if near:
             self._near.publish_soon(near)
+
+
+def _count(
+    outcomes: Sequence[Changed | WheelTimerError],
+    changes: Sequence[Change],
+    tasks: Mapping[UUID, TaskRow],
+) -> None:
+    """Count the tasks that were cancelled by this."""
+    cancelled = Counter(
+        tasks[one.task_id].biz_type
+        for one, outcome in zip(changes, outcomes, strict=True)
+        if one.verb == "cancel"
+        and isinstance(outcome, Changed)
+        and outcome.verdict == "done"
+        and one.task_id in tasks
+    )
+    for biz_type, count in cancelled.items():
+        metrics.tasks_settled(biz_type, "cancelled", count)
 
 
 def _done(outcome: Changed) -> Changed:

@@ -64,13 +64,23 @@ class Report:
         """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
         self._count()
         oldest_ms = now_ms
+        gone = set(self._state)
         for lane in lanes:
             oldest_ms = min(oldest_ms, lane.first_ms(now_ms))
-            state = (lane.in_flight, lane.depth, not lane.gate.breaker.is_closed)
-            if self._state.get(lane.biz_type, RESTING) != state:
-                self._state[lane.biz_type] = state
-                metrics.lane_state(lane.biz_type, *state)
+            gone.discard(lane.biz_type)
+            self._stands(
+                lane.biz_type, (lane.in_flight, lane.depth, not lane.gate.breaker.is_closed)
+            )
+        for biz_type in gone:
+            self._stands(biz_type, RESTING)
         metrics.oldest_due((now_ms - oldest_ms) / 1000)
+
+    def _stands(self, biz_type: str, state: tuple[int, int, bool]) -> None:
+        before = self._state.pop(biz_type, RESTING)
+        if state != RESTING:
+            self._state[biz_type] = state
+        if state != before:
+            metrics.lane_state(biz_type, before, state)
 
     def _count(self) -> None:
         ended, self._ended = self._ended, []

@@ -33,6 +33,7 @@ from yarl import URL
 from broker.guard import Allowed, Dialling, Guard, dialling
 from broker.listening import Listener
 from broker.outward import DIRECT, Outward, outward_of
+from wheel_timer import metrics
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.settings import Settings
 
@@ -217,6 +218,7 @@ class CallbackTransport(AiohttpTransport):
             except _STALE as error:
                 if attempt.addresses or isinstance(error, aiohttp.ClientConnectorError):
                     raise
+                metrics.repeat("resent")
                 response = await self._send(request)
         except (aiohttp.ClientError, OSError, ValueError, HeldUp) as error:
             if isinstance(error, HeldUp) and not attempt.addresses:

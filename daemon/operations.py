@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from daemon.hand import Tick
 from daemon.leader import Leader
+from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected, StepTaken, WheelTimerError
@@ -175,7 +176,11 @@ class Operator:
     async def _change(self, operation: OperationRow, chunk: Chunk) -> OperationRow:
         """Change a chunk, halved where Postgres refuses a value. Returns where it stands then."""
         try:
-            await store.operate(self._db, operation, chunk, lookahead_ms=self._lookahead_ms)
+            done = await store.operate(self._db, operation, chunk, lookahead_ms=self._lookahead_ms)
+            if operation.action == "cancel" and done:
+                # Of several biz_types together where the filter names none.
+                biz_type = operation.filter.biz_type or metrics.OTHER
+                metrics.tasks_settled(biz_type, "cancelled", done)
         except DataRejected as error:
             if chunk.tasks.rows > 1:
                 for half in _halves(chunk):

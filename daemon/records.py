@@ -22,8 +22,6 @@ EACH_MS: Final = 86_400_000
 # Changes of single tasks may be as many as the tasks: they are kept as long as a finished one is
 # by default.
 TASK_CHANGES_KEPT_MS: Final = 30 * 86_400_000
-# Beyond the longest default retention, so all of a quarter hour has gone by then.
-QUARTERS_KEPT_MS: Final = 100 * 86_400_000
 QUARTERS_AT_ONCE: Final = 10_000
 
 
@@ -61,7 +59,7 @@ class RecordReaper:
             yield gone
         summed = QUARTERS_AT_ONCE
         while summed == QUARTERS_AT_ONCE:
-            summed = await ledger.coarsen(self._db, QUARTERS_KEPT_MS, QUARTERS_AT_ONCE)
+            summed = await ledger.coarsen(self._db, self._kept_ms, QUARTERS_AT_ONCE)
             yield 0
         # Only now: a round that broke off is begun again.
         self._next_ms = self._clock.now_ms() + EACH_MS

@@ -93,7 +93,8 @@ _CALLBACKS: Final = _counter(
 )
 _REPEATS: Final = _counter(
     "repeats_total",
-    "Calls that may have been made before: the last broker was lost, or the database was restored.",
+    "Calls that may have been made before: the last broker was lost, the database was restored, or"
+    " a kept connection broke before it answered.",
     ["reason"],
 )
 _TASKS_SUBMITTED: Final = _counter(
@@ -218,7 +219,7 @@ class _BizLabels:
         self._known: set[str] = set()
 
     def label(self, biz_type: str) -> str:
-        if biz_type in self._known:
+        if biz_type in self._known or biz_type == OTHER:
             return biz_type
         if len(self._known) >= self.limit:
             return OTHER
@@ -256,7 +257,7 @@ def callback_ended(biz_type: str, outcome: str, duration_s: float) -> None:
 
 
 def repeat(reason: str) -> None:
-    """reason: lost, restored."""
+    """reason: lost, restored, resent."""
     _REPEATS.labels(reason).inc()
 
 
@@ -309,12 +310,16 @@ def oldest_due(age_s: float) -> None:
     _OLDEST_DUE.set(max(0.0, age_s))
 
 
-def lane_state(biz_type: str, calls: int, depth: int, is_broken: bool) -> None:
-    """Of this process now: callbacks under way, references that wait for one, and the breaker."""
+def lane_state(biz_type: str, before: tuple[int, int, bool], now: tuple[int, int, bool]) -> None:
+    """
+    Of this process: callbacks under way, references that wait for one, and the breaker; what they
+    were when this was told last, and what they are. `other` is the sum of its biz_types.
+    """
     label = _biz_labels.label(biz_type)
-    _LANE_INFLIGHT.labels(label).set(calls)
-    _LANE_DEPTH.labels(label).set(depth)
-    _BREAKER_OPEN.labels(label).set(1 if is_broken else 0)
+    for gauge, was, value in zip(
+        (_LANE_INFLIGHT, _LANE_DEPTH, _BREAKER_OPEN), before, now, strict=True
+    ):
+        gauge.labels(label).inc(value - was)
 
 
 def lane_held(biz_type: str, reason: str, held_s: float) -> None:

@@ -44,6 +44,7 @@ class NodesOut(Struct):
     """Those that were heard of in the last day and have not left in order."""
 
     items: list[NodeOut]
+    next_cursor: Annotated[None, Meta(description="always null: this is all of them")] = None
 
 
 class ClockJumpOut(Struct):

@@ -17,6 +17,8 @@ from wheel_timer.biz import Breaker
 
 CONCURRENCY: Final = 64
 AWAY_S: Final = 3.0
+# Longer than the leader's lease, and than every timeout.
+LONG_AWAY_S: Final = 15.0
 BREATH_S: Final = 1.0
 SLOW_S: Final = 0.15
 SLOW_FOR_S: Final = 6.0
@@ -33,7 +35,9 @@ PROGRAMS: Final[tuple[Who, ...]] = ("daemon", "broker")
 Break = Callable[[Proxy], Awaitable[None]]
 
 
-def _between(who: Who, what: What, breaks: tuple[Break, ...]) -> Callable[[World], Awaitable[None]]:
+def _between(
+    who: Who, what: What, breaks: tuple[Break, ...], away_s: float = AWAY_S
+) -> Callable[[World], Awaitable[None]]:
     """One process, the leader where it is a daemon, and one server; one break after the other."""
 
     async def fault(world: World) -> None:
@@ -42,7 +46,7 @@ def _between(who: Who, what: What, breaks: tuple[Break, ...]) -> Callable[[World
         assert proxy.connections
         for breaks_it in breaks:
             await breaks_it(proxy)
-            await asyncio.sleep(AWAY_S)
+            await asyncio.sleep(away_s)
             await proxy.heal()
             if breaks_it is not breaks[-1]:
                 await asyncio.sleep(BREATH_S)
@@ -162,6 +166,15 @@ CASES: Final = (
     *_cases("daemon", "redis"),
     *_cases("broker", "postgres"),
     *_cases("broker", "redis"),
+    Case(
+        name="gone-daemon-postgres",
+        what=f"a black hole for {LONG_AWAY_S:g} s, longer than the lease: another one leads then",
+        fault=_between("daemon", "postgres", (_swallow,), LONG_AWAY_S),
+        proxied=True,
+        load_s=LONG_AWAY_S + 10,
+        duplicates=None,
+        lost_max=CONCURRENCY,
+    ),
     *(
         Case(
             name=f"slow-{who}",

@@ -19,7 +19,7 @@ from wheel_timer.wheel import slot_of
 CONCURRENCY: Final = 64
 AWAY_S: Final = 4.0
 # Longer than any lock_timeout, and any timeout of a statement.
-LOCKED_S: Final = 12.0
+LOCKED_S: Final = 30.0
 AUDITS: Final = 6
 AUDIT_EACH_S: Final = 1.0
 CONNECTIONS: Final = 40

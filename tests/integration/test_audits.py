@@ -11,6 +11,7 @@ import psycopg
 import pytest
 
 from tests.acceptance.fix_up import wheel_timer
+from tests.fix_clock import DatabaseClock
 from tests.fix_hands import task_at
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database, Rows
@@ -22,6 +23,7 @@ from wheel_timer.store.repair import repair
 from wheel_timer.task import NewTask
 from wheel_timer.wheel import slot_of
 
+MINUTE_MS = 60_000
 SAFE = {"lost", "orphaned_requeue", "misplaced"}
 
 # What a task is broken by: statements about %(id)s, whose home is at %(home)s.
@@ -96,6 +98,34 @@ async def violations(db: Database) -> dict[str, Rows]:
         for audit in await run_audits(db)
         if audit.kind == "violation" and audit.rows and audit.name != "ledger_balance"
     }
+
+
+@pytest.mark.parametrize(
+    ("row", "is_overdue"),
+    [
+        (None, True),
+        ("published", True),  # again and again, and nobody claims it
+        ("held", False),
+        ("overflow", False),
+        ("held, and nobody brought it back", True),
+    ],
+)
+async def test_overdue_is_what_nobody_is_at_and_nobody_put_aside(
+    row: str | None, is_overdue: bool, db: Database, clock: DatabaseClock, database_url: str
+) -> None:
+    now_ms = clock.freeze()
+    (task,) = await submit_all(db, [task_at(now_ms)])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute("DELETE FROM timer_requeue")
+        if row is not None:
+            away_ms = -MINUTE_MS if "nobody" in row else 10 * MINUTE_MS
+            connection.execute(
+                "INSERT INTO timer_requeue VALUES (%s, %s, %s, 0, 'orders', %s)",
+                [task.task_id, now_ms + away_ms, now_ms, row.partition(",")[0]],
+            )
+    assert "overdue" not in await violations(db)
+    clock.advance(6 * MINUTE_MS)
+    assert ("overdue" in await violations(db)) == is_overdue
 
 
 async def test_they_say_which_of_them_runs_and_write_nothing(db: Database) -> None:

@@ -18,7 +18,7 @@ metrics.set_up(biz_types_max=100)
 for line in sys.stdin:
     match line.split():
         case ["submit", count]: metrics.tasks_submitted("orders", int(count))
-        case ["call", count]: metrics.lane_state("orders", int(count), 0, False)
+        case ["call", count]: metrics.lane_state("orders", (0, 0, False), (int(count), 0, False))
         case ["scrape"]: print(metrics.scrape().decode())
     print("done", flush=True)
 """

@@ -49,8 +49,8 @@ def jump_forward(w: World, c: Config) -> Sequence[Step]:
 
 def set_back(w: World, c: Config) -> Sequence[Step]:
     """
-    The database's clock is set back two steps: "closed_to never goes back" (section 4). A lease that
-    had run out does not begin again: its broker goes by a clock that only goes on.
+    The database's clock is set back two steps: "closed_to never goes back" (section 4). A lease
+    that had run out does not begin again: its broker goes by a clock that only goes on.
     """
     if w.now < 3:
         return NOTHING

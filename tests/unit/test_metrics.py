@@ -36,7 +36,7 @@ def touched() -> None:
     metrics.oldest_due(1.0)
     metrics.reaped("finished", 1)
     metrics.partition_emptied()
-    metrics.lane_state("orders", 3, 2, True)
+    metrics.lane_state("orders", (0, 0, False), (3, 2, True))
     metrics.lane_held("orders", "paused", 1.0)
     metrics.audit_violations("lost", 0)
     metrics.clock_offset(0.01)
@@ -70,6 +70,23 @@ def test_beyond_the_limit_a_biz_type_is_other(monkeypatch: pytest.MonkeyPatch) -
     assert [labels.label(name) for name in ("a", "b", "c", "a", "d")] == [
         *("a", "b", "other", "a", "other")
     ]
+
+
+def test_other_is_the_sum_of_its_lanes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(metrics, "_biz_labels", metrics._BizLabels(limit=0))
+    resting = (0, 0, False)
+    metrics.lane_state("one", resting, (2, 5, True))
+    metrics.lane_state("two", resting, (1, 1, False))
+    metrics.lane_state("two", (1, 1, False), resting)
+    families = _families()
+    shown = [
+        sample.value
+        for name in ("lane_inflight", "lane_depth", "breaker_open")
+        for sample in families[f"wheel_timer_{name}"].samples
+        if sample.labels["biz_type"] == "other"
+    ]
+    metrics.lane_state("one", (2, 5, True), resting)
+    assert shown == [2.0, 5.0, 1.0]
 
 
 def test_a_task_published_ahead_of_its_moment_is_not_late() -> None:

@@ -73,6 +73,17 @@ async def test_a_task_too_large_to_come_along_is_answered_whole(
     assert answer.json()["biz_data"] == "x" * 1_000
 
 
+async def test_what_is_cancelled_is_counted_once(
+    client: httpx.AsyncClient, orders: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counted: list[tuple[str, str, int]] = []
+    monkeypatch.setattr("wheel_timer.metrics.tasks_settled", lambda *facts: counted.append(facts))
+    task = await submitted(client)
+    for _ in range(2):
+        assert (await client.delete(f"/v1/tasks/{task['task_id']}")).status_code == 200
+    assert counted == [("orders", "cancelled", 1)]
+
+
 # call -> what each of STATES answers: the HTTP status, and the task's status or the problem.
 DELIVERING: Final = (409, "task-delivering")
 SETTLED: Final = (409, "task-settled")
