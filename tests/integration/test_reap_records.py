@@ -59,7 +59,7 @@ async def test_old_quarters_of_which_nothing_is_left_are_summed_up_by_day(
     hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, audits_hold: AuditsHold
 ) -> None:
     now_ms = clock.freeze(clock.now_ms() // DAY_MS * DAY_MS)
-    old_ms, new_ms = now_ms - 101 * DAY_MS, now_ms - 98 * DAY_MS
+    old_ms, new_ms = now_ms - KEPT_MS - DAY_MS, now_ms - KEPT_MS + 2 * DAY_MS
     session = await sessions.open()
     for day_ms in (old_ms, new_ms):
         await session.execute(
