@@ -187,13 +187,13 @@ class Broker:
         await self._api_db.close()
         await self._db.close()
 
-    def _drain_s(self) -> float:
-        """DRAIN, or what the longest callback may take and a bit."""
+    def _drain_s(self, longest_call_s: float = 0.0) -> float:
+        """DRAIN, or what the longest callback may take, of a timeout of its own too, and a bit."""
         if self._settings.drain is not None:
             return self._settings.drain
         known = (self._registry.get(name) for name in self._registry.names())
         timeouts = [biz.timeout for biz in known if biz is not None]
-        return max(timeouts, default=0.0) + DRAIN_BEYOND_TIMEOUT_S
+        return max([longest_call_s, *timeouts]) + DRAIN_BEYOND_TIMEOUT_S
 
     async def _stop_api(self, server: HttpServer, stop: Stop) -> None:
         if not stop.by_terminal:
@@ -207,7 +207,8 @@ class Broker:
     async def _stop_notifier(self, stop: Stop) -> None:
         """In-flight calls get DRAIN; a second signal ends that at once."""
         if self._notifier is not None:
-            await self._notifier.stop(self._drain_s(), stop.at_once)
+            drain_s = self._drain_s(self._notifier.longest_call_s())
+            await self._notifier.stop(drain_s, stop.at_once)
 
     def _beaten(self, alive: int | None) -> None:
         if alive is not None:

@@ -71,7 +71,8 @@ class Caller:
         self._answered = answered
         self._is_known = is_known
         self._deadlines = Deadlines()
-        self._attempts: set[asyncio.Task[None] | None] = set()
+        # The calls in flight, and how long each may take (ms).
+        self._attempts: dict[asyncio.Task[None] | None, int] = {}
         self._gives_back = False
 
     def start(self, lane: Lane, claim: Claim, ref: Ref) -> None:
@@ -91,7 +92,7 @@ class Caller:
         if outcome is None:
             self._count_repeat(claim, ref)
             call = self._attempt(lane, claim, ref, terms, now_ms, now_s)
-            self._attempts.add(asyncio.create_task(call))
+            self._attempts[asyncio.create_task(call)] = terms.target.timeout_ms
         else:
             lane.gate.refund(now_ms)
             self.settle(lane, claim, ref, outcome)
@@ -103,6 +104,10 @@ class Caller:
             metrics.repeat("lost")
         elif max(ref.moment_ms, claim.create_time_ms) <= self._clock.restored_ms:
             metrics.repeat("restored")
+
+    def longest_call_s(self) -> float:
+        """What the call in flight with the longest timeout may take."""
+        return max(self._attempts.values(), default=0) / 1000
 
     async def drain(self, drain_s: float, at_once: asyncio.Event) -> None:
         """
@@ -147,7 +152,7 @@ class Caller:
         else:
             self._ended(lane, claim, ref, terms, answer, started_ms, ended_ms)
         self._slot_free(lane)
-        self._attempts.discard(asyncio.current_task())
+        self._attempts.pop(asyncio.current_task(), None)
 
     def _ended(
         self,

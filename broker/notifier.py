@@ -202,6 +202,10 @@ class Notifier:
         """A lane as it stands in this broker."""
         return self._lanes[biz_type]
 
+    def longest_call_s(self) -> float:
+        """What the call in flight with the longest timeout may take."""
+        return self._caller.longest_call_s()
+
     async def stop(self, drain_s: float, at_once: asyncio.Event) -> None:
         """
         Read and claim nothing more, hand back what was not claimed, put back what was not started,

@@ -301,10 +301,10 @@ class Cluster:
         with contextlib.suppress(Unavailable):
             await self._event_center.publish_direct(near)
 
-    async def submit_at(self, *ahead_ms: int) -> list[UUID]:
-        """Submit a task for each distance from now."""
+    async def submit_at(self, *ahead_ms: int, **fields: Any) -> list[UUID]:
+        """Submit a task for each distance from now. fields: more of each."""
         now_ms = time.time_ns() // 1_000_000
-        tasks = [task_at(now_ms + ms) for ms in ahead_ms]
+        tasks = [task_at(now_ms + ms, **fields) for ms in ahead_ms]
         await self.submit(tasks)
         return [task.task_id for task in tasks]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from functools import partial
 
@@ -60,6 +61,26 @@ async def test_a_broker_that_is_told_to_end_serves_until_nobody_is_sent_to_it_an
     moment_ns = await standby.comes_to("leader.elected")
     assert moment_ns / 1e9 - told_s < 1
     await cluster.audits_hold()
+
+
+@pytest.mark.slow
+@pytest.mark.timing
+async def test_a_call_of_a_minute_ends_before_its_broker_does(
+    cluster: Cluster, endpoint: Endpoint, sessions: Sessions
+) -> None:
+    """By a timeout of its own, of which its biz_type's says nothing."""
+    await cluster.configure(timeout=5, allow_callback_override=True)
+    await cluster.daemon()
+    broker = await cluster.broker()
+    await broker.comes_to("clock.measured", 2)
+    endpoint.answer = Answer(delay_s=60)
+    own = {"url": endpoint.url, "timeout": 70}
+    await cluster.submit_at(0, callback=json.dumps(own).encode())
+    await endpoint.wait_for(1)
+    broker.stop()
+    assert await broker.gone(timeout_s=80) == 0
+    assert len(endpoint.received) == 1
+    assert await sessions.value("SELECT count(*) FROM timer_task WHERE status = 1") == 1
 
 
 @pytest.mark.slow
