@@ -120,6 +120,8 @@ async def freeze_everything(world: World) -> None:
 async def down_for_an_hour(world: World) -> None:
     """The same, and when they start it is an hour later: by all clocks, as far as they can see."""
     await _kill_all(world)
+    # Redis goes by its own clock, and brokers that beat a moment ago would count as alive.
+    await asyncio.sleep(DOWN_S)
     for server in (world.postgres, world.redis):
         await start(server)
     await shift(world, HOUR_MS)
@@ -202,7 +204,7 @@ CASES: Final = (
         name="all-down-an-hour",
         what="the same, and an hour has passed by all clocks",
         fault=down_for_an_hour,
-        load_s=12,
+        load_s=14,
         duplicates=None,
         lost_max=2 * CONCURRENCY,
         back_ms=700,
