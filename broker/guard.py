@@ -86,13 +86,14 @@ Allowed = tuple[str, ...]
 class Dialling:
     """
     What one attempt dials. within: its biz_type's callback_allow; until_s: after this (monotonic_s)
-    it sends nothing; addresses: those dialled.
+    it sends nothing; addresses: those dialled; is_sent: whether a request has gone out.
     """
 
     def __init__(self, within: Allowed = (), until_s: float = math.inf) -> None:
         self.within = within
         self.until_s = until_s
         self.addresses: list[str] = []
+        self.is_sent = False
 
 
 # The attempt of the present context: `broker/transport.py` tells a fresh connection from a reused

@@ -51,7 +51,8 @@ logger = logging.getLogger(__name__)
 class Holding:
     """
     lanes: all there are. acknowledge: gives up references that were held. emptied: called with a
-    lane that has room again. deliver: takes references that were brought back.
+    lane that has room again. deliver: takes references that were brought back, to be claimed not
+    before a moment (ms).
 
     shards: how many there are. `changed` is called whenever a lane may have become held or open,
     `look` when many may.
@@ -68,7 +69,7 @@ class Holding:
         lanes: Callable[[], dict[str, Lane]],
         acknowledge: Callable[[Sequence[Ref]], None],
         emptied: Callable[[Lane], None],
-        deliver: Callable[[Sequence[Ref]], None],
+        deliver: Callable[[Sequence[Ref], int], None],
     ) -> None:
         self._db = db
         self._clock = clock
@@ -83,6 +84,7 @@ class Holding:
         self._turn = asyncio.Semaphore(1)
         self._emptying: dict[str, asyncio.Task[None]] = {}
         self._filling: dict[str, asyncio.Task[None]] = {}
+        self._again: set[str] = set()
         self._recalls: set[str] = set()
         self._looking = asyncio.Event()
         self._is_stopped = False
@@ -96,7 +98,10 @@ class Holding:
         """A lane is open: bring back what was held; with_retries: its breaker has closed."""
         if with_retries:
             self._recalls.add(lane.biz_type)
-        if lane.biz_type not in self._filling and not self._is_stopped:
+        if lane.biz_type in self._filling:
+            # It may be at its end, and have overlooked what was put away since.
+            self._again.add(lane.biz_type)
+        elif not self._is_stopped:
             self._filling[lane.biz_type] = asyncio.create_task(self._fill(lane))
 
     def look(self) -> None:
@@ -158,6 +163,9 @@ class Holding:
             logger.exception("bringing back what is held of %s failed", lane.biz_type)
         finally:
             del self._filling[lane.biz_type]
+        if lane.biz_type in self._again:
+            self._again.discard(lane.biz_type)
+            self.fill(lane)
 
     async def _hold_all(self, lane: Lane) -> None:
         failures = 0
@@ -196,14 +204,17 @@ class Holding:
     async def _fetch_all(self, lane: Lane) -> None:
         shards = list(range(self._shards))
         failures = 0
-        while shards and not self._is_stopped:
+        while (shards or lane.biz_type in self._recalls) and not self._is_stopped:
+            now_ms = self._clock.now_ms()
             # Without a slot here it is others who bring it back.
-            if not lane.slots or lane.gate.hold(self._clock.now_ms()) is not None:
+            if not lane.slots or lane.gate.hold(now_ms) is not None:
                 return
+            if self._lanes().get(lane.biz_type) is not lane:
+                return  # deleted, and perhaps there again
             try:
                 if lane.biz_type in self._recalls:
                     await self._recall(lane.biz_type)
-                room = lane.refillable()
+                room = lane.refillable(now_ms) if shards else 0
                 if room and await self._fetch(lane, shards[0], room) < room:
                     shards.pop(0)
                 failures = 0
@@ -226,12 +237,12 @@ class Holding:
                 lookahead_ms=self._lookahead_ms,
             )
         signal.reached("delivery.unheld")
-        self._deliver(refs)
+        self._deliver(refs, int(self._clock.now_ms()))
         return len(refs)
 
     async def _recall(self, biz_type: str) -> None:
-        self._recalls.discard(biz_type)
         for shard in range(self._shards):
             rows = PAGE_ROWS
             while rows == PAGE_ROWS:
                 rows = await recall(self._db, shard, biz_type, RECALL_MS)
+        self._recalls.discard(biz_type)

@@ -58,12 +58,15 @@ class Intake:
                 taken.append(ref)
         self.take(taken)
 
-    def take(self, refs: Sequence[Ref]) -> None:
-        """Into their lanes; those of a biz_type that is gone are let fall."""
+    def take(self, refs: Sequence[Ref], not_before_ms: int = 0) -> None:
+        """
+        Into their lanes; those of a biz_type that is gone are let fall. not_before_ms: their place
+        among the others, where their moments have long passed.
+        """
         now_ms = self._clock.now_ms()
         for ref in refs:
             lane = self._lanes.get(ref.biz_type)
-            if lane is not None and lane.add(ref):
+            if lane is not None and lane.add(ref, not_before_ms):
                 self._touched(lane)
                 if lane.gate.is_narrow and lane.gate.hold(now_ms) is not None:
                     self._held(lane)

@@ -163,7 +163,7 @@ class Lane:
             ahead = min(ahead, max(1, int(gate.shape.per_s * FETCH_AHEAD_S)))
         return max(0, ahead - len(self._waiting))
 
-    def refillable(self) -> int:
+    def refillable(self, now_ms: float) -> int:
         """How many held references to bring back: what keeps the slots busy for REFILL_S."""
         if not self.slots:
             return 0
@@ -172,15 +172,21 @@ class Lane:
         ahead = max(0, self.slots - self.in_flight) + self._pace * REFILL_S
         if self.gate.shape is not None:
             ahead = min(ahead, max(1.0, self.gate.shape.per_s * REFILL_S))
-        return max(0, min(FETCH_AHEAD_MAX, int(ahead)) - self.depth)
+        limit = min(FETCH_AHEAD_MAX, int(ahead))
+        # What was read ahead of its moment keeps no slot busy.
+        ready = self._due(limit, now_ms) + self.claiming + len(self._claimed)
+        return max(0, limit - ready)
 
-    def add(self, ref: Ref) -> bool:
-        """Hold a reference; False where its stream entry is held already (it was read again)."""
+    def add(self, ref: Ref, not_before_ms: int = 0) -> bool:
+        """
+        Hold a reference, to be claimed not before not_before_ms; False where its stream entry is
+        held already (it was read again).
+        """
         if ref.entry_id:
             if ref.entry_id in self._held:
                 return False
             self._held.add(ref.entry_id)
-        self.put_back(ref, ref.moment_ms)
+        self.put_back(ref, max(ref.moment_ms, not_before_ms))
         return True
 
     def put_back(self, ref: Ref, when_ms: int) -> None:
@@ -283,8 +289,9 @@ class Lane:
 
     def claimed(self, claim: Claim, ref: Ref, now_ms: float) -> None:
         """Hold a claim until its moment and a free slot; for HOLD_MS, it was made now."""
-        # A claim is granted ahead of its moment; a reference that was put back may say "now".
-        moment_ms = max(ref.moment_ms, claim.start_time_ms)
+        # A claim is granted ahead of its moment; a reference that was put back may say "now". What
+        # is late starts in the order of the claims: by moments an old backlog would go before all.
+        moment_ms = max(ref.moment_ms, claim.start_time_ms, int(now_ms))
         heapq.heappush(self._claimed, (moment_ms, next(_order), claim, ref, now_ms + HOLD_MS))
         if self._stale_ms is None:
             self._stale_ms = now_ms + HOLD_MS

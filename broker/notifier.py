@@ -53,6 +53,8 @@ from wheel_timer.settings import Settings
 from wheel_timer.store.brake import Brake
 from wheel_timer.task import Ref
 
+# A timer may come a little before its moment, and find the breaker still open.
+TIMER_EARLY_S = 0.005
 # What results get to reach Postgres at a stop, however short the drain.
 SETTLE_S_MIN = 5.0
 
@@ -283,7 +285,7 @@ class Notifier:
         else:
             open_s = (breaker.until_ms - now_ms) / 1000
             logger.info("%s: the breaker is open for %g s", lane.biz_type, open_s)
-            asyncio.get_running_loop().call_later(open_s, self._holding.fill, lane)
+            asyncio.get_running_loop().call_later(open_s + TIMER_EARLY_S, self._holding.fill, lane)
         self._reconsider(lane)
 
     def _try_endpoint(self, lane: Lane) -> None:

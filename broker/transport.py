@@ -127,6 +127,8 @@ class _Request(aiohttp.ClientRequest):
         attempt = dialling.get()
         if attempt is not None and monotonic_s() > attempt.until_s:
             raise HeldUp
+        if attempt is not None:
+            attempt.is_sent = True
         return await super().send(conn)
 
 
@@ -201,7 +203,7 @@ class CallbackTransport(AiohttpTransport):
         A connection kept alive may have been closed by the receiver just as the request went out.
         Where no byte of an answer came on such a connection, the request is sent once more: a
         receiver that keeps its promise to take a webhook-id once loses nothing by it.
-        Raises CallFailed; HeldUp where nothing was dialled, so nobody else can be the reason.
+        Raises CallFailed; HeldUp where nothing was dialled or sent: nobody else can be the reason.
         """
         assert isinstance(request, CallbackRequest)
         if monotonic_s() > request.until_s:
@@ -221,7 +223,7 @@ class CallbackTransport(AiohttpTransport):
                 metrics.repeat("resent")
                 response = await self._send(request)
         except (aiohttp.ClientError, OSError, ValueError, HeldUp) as error:
-            if isinstance(error, HeldUp) and not attempt.addresses:
+            if isinstance(error, HeldUp) and not (attempt.addresses or attempt.is_sent):
                 raise
             address = attempt.addresses[-1] if attempt.addresses else None
             raise _failure(error, address) from error
@@ -258,7 +260,7 @@ def _wire_url(url: httpx.URL) -> URL:
 def _failure(error: Exception, address: str | None) -> CallFailed:
     """What went wrong, in few words that carry nothing of the request."""
     if isinstance(error, HeldUp):
-        return CallFailed("timeout", "connected when its time was over", address)
+        return CallFailed("timeout", "its time was over before it could be sent", address)
     if isinstance(error, aiohttp.ClientConnectorDNSError):
         return CallFailed("dns", f"{error.host}: {_said(error.os_error)}", None)
     if isinstance(error, aiohttp.ClientProxyConnectionError):

@@ -879,7 +879,7 @@ BEGIN
         WHERE q.task_id = f.task_id
         RETURNING q.task_id, q.start_time,
             CASE
-                WHEN p_reason = 'held' THEN greatest(q.start_time, v_now)
+                WHEN p_reason = 'held' THEN q.start_time
                 WHEN f.moment BETWEEN v_now AND v_now + p_lookahead_ms THEN f.moment
                 ELSE q.start_time
             END,

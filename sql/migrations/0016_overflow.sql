@@ -211,7 +211,7 @@ $$;
 -- Out: moment: when to call. A row of what the due hand could not publish is due a visibility time
 -- after its task's moment; of any other row in line this may not be told, and its moment has
 -- passed.
--- What was held comes now: by its old moment it would go before everything that is new.
+-- What was held has its start_time: where it stands among what is new, the broker decides.
 -- Locks: fence shared, requeue rows (those that somebody else has are passed over).
 CREATE FUNCTION wheel_fetch_v1(
     p_shard smallint, p_reason text, p_biz_types text[], p_limits integer[],
@@ -251,7 +251,7 @@ BEGIN
         WHERE q.task_id = f.task_id
         RETURNING q.task_id, q.start_time,
             CASE
-                WHEN p_reason = 'held' THEN greatest(q.start_time, v_now)
+                WHEN p_reason = 'held' THEN q.start_time
                 WHEN f.moment BETWEEN v_now AND v_now + p_lookahead_ms THEN f.moment
                 ELSE q.start_time
             END,

@@ -20,7 +20,9 @@ from tests.fix_delivery import BIZ_TYPE, Delivery
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_hands import Hands
 from tests.fix_lanes import Lanes
+from wheel_timer.store.fetch import fetch
 from wheel_timer.store.hold import hold
+from wheel_timer.task import Ref
 
 Another = Callable[..., Awaitable[Delivery]]
 HOUR_MS = 3_600_000
@@ -230,6 +232,53 @@ async def test_what_one_broker_finds_out_lets_the_others_probe_at_once(
     assert len(await delivery.statuses(ids)) == 200
 
 
+async def test_what_was_held_comes_back_beside_what_keeps_coming(
+    delivery: Delivery, endpoint: Endpoint, turning: Hands
+) -> None:
+    """What is read ahead of its moment must not pass for work enough."""
+    await delivery.configure(callback_url=endpoint.url, rate_limit=100.0, paused=True)
+    held = await delivery.submit(60)
+    await until_held(delivery, 60)
+    coming = [(await delivery.submit(1, in_ms=200 + 25 * n))[0] for n in range(200)]
+    await delivery.configure(callback_url=endpoint.url, rate_limit=100.0)
+    await delivery.settled(held)
+    assert "pending" in await delivery.statuses(coming)
+
+
+async def test_retries_are_recalled_by_a_probe_that_comes_while_nothing_is_held(
+    delivery: Delivery, endpoint: Endpoint, turning: Hands, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    has_fetched = asyncio.Event()
+
+    async def fetch_and_tell(*arguments: Any, **named: Any) -> list[Ref]:
+        refs = await fetch(*arguments, **named)
+        has_fetched.set()
+        return refs
+
+    monkeypatch.setattr("broker.holding.fetch", fetch_and_tell)
+    await delivery.configure(
+        callback_url=endpoint.url,
+        retry={"ladder": [7_200]},
+        breaker={"consecutive": 3, "open_for": 300},
+    )
+    endpoint.answer = Answer(500)
+    await delivery.submit(3)
+    lane = delivery.notifier.lane(BIZ_TYPE)
+    await delivery.until(lambda: not lane.gate.breaker.is_closed)
+    await delivery.until_row("SELECT FROM timer_requeue WHERE reason = 'retry' HAVING count(*) = 3")
+    endpoint.answer = Answer(200)
+    has_fetched.clear()
+    assert lane.gate.breaker.heard(delivery.clock.now_ms(), delivery.clock.now_ms())
+    delivery.notifier._try_endpoint(lane)
+    await has_fetched.wait()
+    await delivery.submit(1)
+    soon_ms = int(delivery.clock.now_ms()) + MINUTE_MS + 10_000
+    await delivery.until_row(
+        "SELECT FROM timer_requeue WHERE reason = 'retry'"
+        f" AND due_at < {soon_ms} HAVING count(*) = 3"
+    )
+
+
 async def test_a_look_that_breaks_does_not_end_the_looking(resting_delivery: Delivery) -> None:
     looks: list[int] = []
 
@@ -248,7 +297,7 @@ async def test_a_look_that_breaks_does_not_end_the_looking(resting_delivery: Del
         lanes=lanes,
         acknowledge=lambda refs: None,
         emptied=lambda lane: None,
-        deliver=lambda refs: None,
+        deliver=lambda refs, not_before_ms: None,
     )
     running = asyncio.create_task(holding.run())
     await resting_delivery.until(lambda: len(looks) == 1)
