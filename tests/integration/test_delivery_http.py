@@ -16,7 +16,7 @@ import pytest
 import pytest_asyncio
 from standardwebhooks import Webhook
 
-from broker.attempt import BODY_BYTES_MAX, attempt
+from broker.attempt import BODY_BYTES_MAX, HELD_UP, attempt
 from broker.deadlines import Deadlines
 from broker.guard import Guard
 from broker.listening import INTERIM_ANSWERS_MAX
@@ -324,6 +324,23 @@ async def test_a_kept_connection_that_was_just_closed_costs_no_attempt(
     endpoint.script = lambda _: next(faults)
     assert (await call(endpoint.url)).status == 200
     assert len(endpoint.received) == 3
+
+
+async def test_what_was_sent_once_is_never_taken_for_not_sent(
+    call: Caller, endpoint: Endpoint, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A kept connection is closed unanswered, and for the other one it is too late then."""
+    endpoint.answer = Answer(delay_s=0.1)
+    await asyncio.gather(call(endpoint.url), call(endpoint.url))
+    assert endpoint.connections == 2
+    endpoint.answer = Answer(fault="reset")
+    now_s = monotonic_s()
+    moments_s = iter((now_s, now_s, now_s + 11))
+    monkeypatch.setattr("broker.transport.monotonic_s", lambda: next(moments_s))
+    answer = await call(endpoint.url)
+    assert len(endpoint.received) == 3
+    assert (answer.status, answer.error_class) == (None, "timeout")
+    assert answer is not HELD_UP
 
 
 async def test_a_closed_port_is_refused(call: Caller, endpoint: Endpoint) -> None:

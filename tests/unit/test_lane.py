@@ -90,6 +90,26 @@ def test_claims_start_at_their_moment_in_free_slots_only() -> None:
     assert lane.next_ms(T) == T + 5
 
 
+def test_a_backlog_that_comes_back_goes_behind_what_was_there() -> None:
+    """In the queue for a claim, and in that for a slot."""
+    lane = a_lane(concurrency=1)
+    old, new, late = a_ref(T - 3_600_000), a_ref(T - 10), a_ref(T - 60_000)
+    lane.add(new)
+    lane.add(old, T)
+    assert lane.take(T, 1) == [new]
+    lane.claimed(a_claim(new), new, T)
+    lane.claimed(a_claim(late), late, T + 1)
+    assert [ref for _, ref in lane.startable(T + 1, 0.0)] == [new]
+
+
+def test_what_is_read_ahead_of_its_moment_does_not_keep_the_held_away() -> None:
+    lane = a_lane(concurrency=4)
+    for n in range(100):
+        lane.add(a_ref(T + 500 + n))
+    assert lane.refillable(T) == 4
+    assert lane.refillable(T + 500) == 3
+
+
 def test_a_hot_lane_claims_ahead_of_its_slots() -> None:
     lane = a_lane(concurrency=10)
     for turn in range(50):
