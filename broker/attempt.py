@@ -50,16 +50,16 @@ async def attempt(
     Make the call of `claim` and wait for its answer, body and all.
 
     now_ms: the database's clock, at which the lease covers the timeout (outcome.before_call); it is
-    the time signed. That timeout is one deadline from here, before any DNS, to the answer's last
-    byte. now_s: the same moment by `monotonic_s`; the timeout after it nothing is sent, whatever
-    has kept this process from going on: the answer is HELD_UP then.
+    the time signed. now_s: the same moment by `monotonic_s`. That timeout is one deadline from that
+    moment on, before any DNS, to the answer's last byte, however late the loop comes to this task:
+    so no call outlives its lease. Nothing is sent after it; the answer is HELD_UP then.
     """
     target = terms.target
     if target.refusal is not None:
         return Answer(None, target.refusal, "refused")
     until_s = now_s + target.timeout_ms / 1000
     request = _request(claim, target, terms.policy, now_ms, until_s)
-    deadline = deadlines.begin(target.timeout_ms / 1000)
+    deadline = deadlines.begin(until_s)
     try:
         response = await transport.handle_async_request(request)
         try:

@@ -4,6 +4,9 @@ Total deadlines of many calls at once, on one timer.
 `asyncio.timeout` sets a timer of the event loop for each call: 7 us of the 90 that a call takes.
 Nearly no call reaches its deadline, and none needs it to the millisecond, so here the calls whose
 time is up within the same TICK_S share one entry, and an entry that was left by all costs nothing.
+
+They are moments of `monotonic_s`: the clock of uvloop stands still while a turn of the loop lasts,
+and a call whose task comes late to its first step has no more time for it.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import asyncio
 import heapq
 from math import ceil
 from typing import Any, Final
+
+from wheel_timer.monotonic import monotonic_s
 
 TICK_S: Final = 0.025
 
@@ -46,11 +51,11 @@ class Deadlines:
         """Whether no timer is set."""
         return self._timer is None
 
-    def begin(self, timeout_s: float) -> Deadline:
-        """The running task must be done within timeout_s, and up to TICK_S of grace."""
+    def begin(self, until_s: float) -> Deadline:
+        """The running task must be done by until_s (monotonic_s), and up to TICK_S of grace."""
         task = asyncio.current_task()
         assert task is not None
-        tick = ceil((self._loop.time() + timeout_s) / TICK_S)
+        tick = ceil(until_s / TICK_S)
         deadline = Deadline(task, tick)
         same = self._waiting.get(tick)
         if same is None:
@@ -77,11 +82,12 @@ class Deadlines:
             del self._waiting[heapq.heappop(self._ticks)]
         if self._ticks:
             self._timer_tick = self._ticks[0]
-            self._timer = self._loop.call_at(self._timer_tick * TICK_S, self._time_is_up)
+            delay_s = max(0.0, self._timer_tick * TICK_S - monotonic_s())
+            self._timer = self._loop.call_later(delay_s, self._time_is_up)
 
     def _time_is_up(self) -> None:
         self._timer = None
-        now_tick = int(self._loop.time() / TICK_S)
+        now_tick = int(monotonic_s() / TICK_S)
         while self._ticks and self._ticks[0] <= now_tick:
             for deadline in self._waiting.pop(heapq.heappop(self._ticks)):
                 deadline.is_over = True
