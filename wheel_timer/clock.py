@@ -165,6 +165,7 @@ class Clock:
                 accepted,
                 is_first=is_first,
                 off_machine_ms=sample.lower_ms - time.time() * 1000,
+                at_s=sample.at_s,
             )
             metrics.clock_jump((self._guard.ahead_ms or 0.0) / 1000)
             if had_jumped == follows:
@@ -177,7 +178,7 @@ class Clock:
                 self._samples.clear()
         if self._samples and self._now(sample.at_s) > sample.upper_ms:
             # It was set back: what it said before no longer bounds it.
-            self._guard.set_back(self._now(sample.at_s) - sample.upper_ms)
+            self._guard.set_back(self._now(sample.at_s) - sample.upper_ms, sample.at_s)
             self._samples.clear()
         self._samples.append(sample)
         # All samples age alike, so the best of them is the best for good.
