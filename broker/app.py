@@ -36,8 +36,9 @@ from wheel_timer.echo import echo_route
 from wheel_timer.errors import Forbidden, StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.heartbeat import Heartbeat
+from wheel_timer.identity import identity
 from wheel_timer.ops import Health, ops_routes
-from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.process import HttpServer, Stop, listen
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store.leader import cluster_id

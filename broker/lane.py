@@ -16,13 +16,13 @@ Pure bookkeeping, no I/O; the timekeeper drives it.
 from __future__ import annotations
 
 import heapq
-import zlib
 from collections.abc import Iterator
 from itertools import count
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
 from broker.gate import Gate
 from broker.outcome import SETTLE_MS
+from broker.share import ALONE, Share
 from broker.terms import TermsOf
 from wheel_timer.biz import BizType
 from wheel_timer.store.claim import LEASE_MARGIN_MS
@@ -60,27 +60,6 @@ TOKENS_AHEAD_S: Final = 0.01
 _order = count()
 
 
-class Share(NamedTuple):
-    """
-    This broker among those alive: the `rank`-th of `brokers` (0 first).
-
-    is_settled: whether all of them know of each other by now. Until then a lane's slots may become
-    fewer, never more: what one gains, another has to have given up before.
-    """
-
-    brokers: int
-    rank: int
-    is_settled: bool
-
-    def of(self, calls: int, biz_type: str) -> int:
-        """This broker's part of so many calls; over all ranks they add up to just that many."""
-        each, rest = divmod(calls, self.brokers)
-        # Each lane begins to count elsewhere, so that what is left over goes to all in turn.
-        place = (self.rank + zlib.crc32(biz_type.encode())) % self.brokers
-        return each + (1 if place < rest else 0)
-
-
-ALONE: Final = Share(1, 0, True)
 # A reference this far behind its moment waits for something; before that it is just being claimed.
 LATE_MS: Final = 100
 

@@ -33,13 +33,14 @@ from broker.direct import Direct
 from broker.handback import HandBack
 from broker.holding import Holding
 from broker.intake import Intake
-from broker.lane import Lane, Share
+from broker.lane import Lane
 from broker.outcome import Unstarted
 from broker.reader import Reader
 from broker.recovery import Recovery
 from broker.registry import Registry
 from broker.report import Report
 from broker.settler import Settler
+from broker.share import Share
 from broker.takeover import TakeOver
 from broker.timekeeper import Timekeeper
 from broker.tokens import Tokens
@@ -79,7 +80,7 @@ class Notifier:
         self._clock = clock
         self._registry = registry
         # Without a slot until the first heartbeat has told how many share them.
-        self._share = Share(1, 0, False)
+        self._share = Share(1, is_settled=False)
         self._lanes: dict[str, Lane] = {}
         self._loops: list[asyncio.Task[None]] = []
         self._intake = Intake(

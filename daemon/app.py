@@ -32,9 +32,10 @@ from wheel_timer.database import Database, Session
 from wheel_timer.errors import StartRefused, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.heartbeat import Heartbeat
+from wheel_timer.identity import identity
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.ops import Health, ops_routes
-from wheel_timer.process import HttpServer, Stop, identity, listen
+from wheel_timer.process import HttpServer, Stop, listen
 from wheel_timer.scraper import reader
 from wheel_timer.settings import Settings
 from wheel_timer.store.leader import Term, cluster_id

@@ -10,7 +10,6 @@ import asyncio
 import gc
 import logging
 import os
-import secrets
 import signal
 import socket
 import sys
@@ -58,12 +57,6 @@ class Stop:
                 await self.at_once.wait()
         except TimeoutError:
             return
-
-
-def identity(role: str) -> str:
-    """A name for this life of this process: role, host, pid, and a nonce, for two hosts may share
-    both."""
-    return f"{role}-{socket.gethostname()[:40]}-{os.getpid()}-{secrets.token_hex(4)}"
 
 
 def run(main: Callable[[Settings, Stop], Awaitable[None]]) -> None:

@@ -79,10 +79,20 @@ async def stop_in_turn(world: World) -> None:
         assert await old.gone() == 0
 
 
-async def _kill_all(world: World) -> None:
+async def restart_processes(world: World) -> None:
+    """SIGKILL to all daemons and brokers at once, and as many start; the servers stay."""
+    _kill_processes(world)
+    await _start_all(world)
+
+
+def _kill_processes(world: World) -> None:
     for process in (*world.daemons, *world.brokers):
         process.kill()
         world.gone(process)
+
+
+async def _kill_all(world: World) -> None:
+    _kill_processes(world)
     for server in (world.postgres, world.redis):
         await crash(server)
 
@@ -180,6 +190,15 @@ CASES: Final = (
         fault=stop_in_turn,
         at_s=1.5,
         load_s=12,
+    ),
+    Case(
+        name="processes-killed",
+        what="SIGKILL to all daemons and brokers, which start again at once",
+        fault=restart_processes,
+        load_s=12,
+        duplicates=None,
+        lost_max=2 * CONCURRENCY,
+        recovery_s=2,
     ),
     Case(
         name="all-killed",

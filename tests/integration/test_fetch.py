@@ -7,7 +7,7 @@ from typing import Final
 
 import pytest
 
-from broker.lane import Share
+from broker.share import Share
 from broker.takeover import TakeOver
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
@@ -169,4 +169,6 @@ async def test_a_broker_that_begins_without_redis_shares_the_work_as_postgres_co
         await told.wait()
     takeover.stop()
     await running
-    assert shares[0] == Share(3, 0, True)
+    assert shares[0] == Share(3)
+    # Nobody has a place yet: a lane that one call fills is not left without any.
+    assert shares[0].of(1, "orders") == 1

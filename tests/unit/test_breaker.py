@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from broker.breaker import Breaker
-from broker.lane import ALONE, Lane
+from broker.lane import Lane
 from broker.outcome import Answer, Policy, is_at_work
+from broker.share import ALONE
 from broker.slowing import Slowing
 from tests.unit.test_lane import T, a_claim, a_ref
 from wheel_timer.biz import BizType, Retry

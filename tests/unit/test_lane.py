@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from broker.lane import (
-    ALONE,
     CLAIM_AHEAD_MS,
     CLAIM_REACH_MS,
     HOLD_MS,
     READ_AHEAD,
     READ_AHEAD_MAX,
     Lane,
-    Share,
 )
+from broker.share import ALONE, Share
 from broker.timekeeper import BATCH_ROWS_MAX, CLAIM_CALLS_MAX, Batch, Timekeeper
 from wheel_timer.biz import BizType
 from wheel_timer.task import Claim, Ref
@@ -178,31 +175,19 @@ def test_a_claim_made_ahead_of_its_moment_does_not_start_before_it() -> None:
     assert len(list(lane.startable(T, 0.0))) == 1
 
 
-@pytest.mark.parametrize("concurrency", [1, 2, 7, 64, 10_000])
-@pytest.mark.parametrize("brokers", [1, 2, 3, 5, 12])
-def test_the_slots_of_all_brokers_add_up_to_the_biz_types_concurrency(
-    concurrency: int, brokers: int
-) -> None:
-    lanes = [
-        a_lane(concurrency, share=Share(brokers, rank, is_settled=True)) for rank in range(brokers)
-    ]
-    assert sum(lane.slots for lane in lanes) == concurrency
-    assert max(lane.slots for lane in lanes) - min(lane.slots for lane in lanes) <= 1
-
-
 def test_slots_become_more_only_when_all_brokers_know_of_each_other() -> None:
-    lane = a_lane(10, share=Share(1, 0, is_settled=False))
+    lane = a_lane(10, share=Share(1, is_settled=False))
     assert lane.slots == 0
-    lane.share(Share(1, 0, is_settled=True))
+    lane.share(Share(1))
     assert lane.slots == 10
-    lane.share(Share(2, 1, is_settled=False))
+    lane.share(Share(2, is_settled=False))
     assert lane.slots == 5
-    lane.share(Share(1, 0, is_settled=False))
+    lane.share(Share(1, is_settled=False))
     assert lane.slots == 5
 
 
 def test_a_lane_without_a_slot_is_not_read() -> None:
-    lane = a_lane(1, share=Share(1, 0, is_settled=False))
+    lane = a_lane(1, share=Share(1, is_settled=False))
     assert not lane.has_room(T)
 
 

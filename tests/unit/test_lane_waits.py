@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from broker.lane import ALONE, LATE_MS
+from broker.lane import LATE_MS
+from broker.share import ALONE
 from tests.unit.test_lane import T, a_lane, a_ref
 from wheel_timer.biz import BizType, Breaker
 
