@@ -16,6 +16,7 @@ from wheel_timer.database import Database
 from wheel_timer.signal import reached
 from wheel_timer.store import ledger
 from wheel_timer.store import reap as store
+from wheel_timer.store.ledger import QuarterKey
 from wheel_timer.store.reap import BATCH_ROWS_MAX, AttemptKey, ChangeKey
 
 EACH_MS: Final = 86_400_000
@@ -57,9 +58,9 @@ class RecordReaper:
         while attempts is not None:
             gone, attempts = await store.reap_attempts(self._db, attempts)
             yield gone
-        summed = QUARTERS_AT_ONCE
-        while summed == QUARTERS_AT_ONCE:
-            summed = await ledger.coarsen(self._db, self._kept_ms, QUARTERS_AT_ONCE)
+        quarters: QuarterKey | None = QuarterKey()
+        while quarters is not None:
+            _, quarters = await ledger.coarsen(self._db, self._kept_ms, quarters, QUARTERS_AT_ONCE)
             yield 0
         # Only now: a round that broke off is begun again.
         self._next_ms = self._clock.now_ms() + EACH_MS

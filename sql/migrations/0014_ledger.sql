@@ -267,35 +267,49 @@ END
 $$;
 
 -- Make the ledger coarser where it is old: quarter hours that began more than p_kept ms ago, and of
--- which nothing is left, are summed up in the row of their day's first one; at most p_limit.
--- Returns how many were; fewer than p_limit: there are no more for now.
+-- which nothing is left, are summed up in the row of their day's first one.
+-- One biz_type's old rows behind the key (p_biz_type, p_quarter) are looked at, at most p_limit:
+-- however large the ledger is, each piece is done soon, and the next one goes on from there.
+-- Out: summed: how many were; next_biz_type, next_quarter: the key to go on from, null at the end.
 --
 -- Nothing is left means that a row adds up to nothing pending and nothing settled present. So it
 -- may be added to any other row, and what is still to be folded for its quarter hour begins a new
 -- one: every sum stays what it was, in every snapshot. Folds are kept out meanwhile.
 -- Locks: the mark, the ledger's rows.
-CREATE FUNCTION wheel_ledger_coarsen_v1(p_kept bigint, p_limit integer) RETURNS integer
+CREATE FUNCTION wheel_ledger_coarsen_v1(
+    p_kept bigint, p_biz_type text, p_quarter bigint, p_limit integer,
+    OUT summed integer, OUT next_biz_type text, OUT next_quarter bigint
+)
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
 SET jit = off
 AS $$
 DECLARE
     v_before bigint := wheel_now_ms() - p_kept;
-    v_summed integer;
+    v_looked integer;
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM timer_ledger_mark FOR UPDATE;
-    WITH old AS MATERIALIZED (
-        SELECT l.biz_type, l.quarter
-        FROM timer_ledger AS l
-        WHERE l.quarter < v_before
-            AND l.quarter % 86400000 <> 0
-            AND l.submitted + l.moved_in + l.revived
+    WITH page AS MATERIALIZED (
+        SELECT l.biz_type, l.quarter,
+            l.submitted + l.moved_in + l.revived
                 = l.moved_out + l.finished + l.failed + l.cancelled + l.purged
             AND l.finished + l.failed + l.cancelled
-                = l.revived + l.reaped_finished + l.reaped_failed + l.reaped_cancelled
+                = l.revived + l.reaped_finished + l.reaped_failed + l.reaped_cancelled AS is_over
+        FROM timer_ledger AS l
+        WHERE l.biz_type = p_biz_type AND l.quarter > p_quarter AND l.quarter < v_before
+        ORDER BY l.quarter
         LIMIT p_limit
+    ), old AS MATERIALIZED (
+        SELECT p.biz_type, p.quarter
+        FROM page AS p
+        WHERE p.is_over AND p.quarter % 86400000 <> 0
     ), gone AS (
         DELETE FROM timer_ledger AS l
         USING old AS o
@@ -327,8 +341,17 @@ BEGIN
             reaped_failed = l.reaped_failed + excluded.reaped_failed,
             reaped_cancelled = l.reaped_cancelled + excluded.reaped_cancelled
     )
-    SELECT count(*) INTO v_summed FROM gone;
-    RETURN v_summed;
+    SELECT (SELECT count(*) FROM gone), count(*), max(p.quarter)
+    INTO summed, v_looked, next_quarter
+    FROM page AS p;
+    next_biz_type := p_biz_type;
+    IF v_looked < p_limit THEN
+        SELECT l.biz_type, 0 INTO next_biz_type, next_quarter
+        FROM timer_ledger AS l
+        WHERE l.biz_type > p_biz_type
+        ORDER BY l.biz_type
+        LIMIT 1;
+    END IF;
 END
 $$;
 

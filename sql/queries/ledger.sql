@@ -9,11 +9,16 @@ SELECT wheel_ledger_fold_v1(CAST(:epoch AS bigint), CAST(:limit AS integer))
 
 -- name: ledger_coarsen
 -- Sum up old quarter hours, of which nothing is left, in the row of their day's first one.
--- In:    kept_ms: how old they are; limit
--- Out:   how many were summed up; fewer than limit: there are no more for now
--- Cost:  reads the ledger, a second for three million rows; synchronous_commit off
+-- In:    kept_ms: how old they are; key_biz_type text, key_quarter bigint: where the last page
+--        ended; limit: how many of one biz_type are looked at
+-- Out:   summed int; next_biz_type, next_quarter: the next key, null at the end
+-- Cost:  one index range of a biz_type's old rows; synchronous_commit off
 -- Locks: the ledger's mark and rows
-SELECT wheel_ledger_coarsen_v1(CAST(:kept_ms AS bigint), CAST(:limit AS integer))
+SELECT c.summed, c.next_biz_type, c.next_quarter
+FROM wheel_ledger_coarsen_v1(
+    CAST(:kept_ms AS bigint), CAST(:key_biz_type AS text), CAST(:key_quarter AS bigint),
+    CAST(:limit AS integer)
+) AS c
 
 -- name: ledger_totals
 -- How many tasks of each biz_type are pending, and how many lie dead: as far as was folded.

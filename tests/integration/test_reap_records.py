@@ -15,8 +15,9 @@ from tests.fix_reaping import DAY_MS
 from tests.fix_sessions import Sessions
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
+from wheel_timer.store import ledger
 from wheel_timer.store import reap as store
-from wheel_timer.store.ledger import fold
+from wheel_timer.store.ledger import QuarterKey, fold
 
 KEPT_MS: Final = round(RETENTION_S * 1000)
 
@@ -88,6 +89,52 @@ async def test_old_quarters_of_which_nothing_is_left_are_summed_up_by_day(
     rows = await (await session.execute(query, [old_ms, now_ms])).fetchall()
     assert [row[:2] for row in rows] == [(0, 12), (5, 1), (288, 12)]
     await audits_hold()
+
+
+async def test_the_ledger_is_made_coarser_in_pieces_however_large_it_is(
+    hands: Hands, clock: DatabaseClock, db: Database, sessions: Sessions, audits_hold: AuditsHold
+) -> None:
+    """Neither what is young nor what was summed up is read again and again on the way."""
+    now_ms = clock.freeze(clock.now_ms() // DAY_MS * DAY_MS)
+    old_ms, session = now_ms - KEPT_MS - 2 * DAY_MS, await sessions.open()
+    for first_ms, count in ((old_ms, 40), (now_ms - KEPT_MS + DAY_MS, 3_000)):
+        await session.execute(
+            "INSERT INTO timer_ledger"
+            " SELECT %s + CAST(900000 AS bigint) * n, 1, 0, 0, 0, 0, 1, 0, 0, 0, 1, 0, 0, b"
+            " FROM generate_series(1, %s) AS n, unnest(ARRAY['fees', 'orders']) AS b",
+            [first_ms, count],
+        )
+    keys, summed = [QuarterKey()], []
+    while len(keys) < 20:
+        count, key = await ledger.coarsen(db, KEPT_MS, keys[-1], 15)
+        summed.append(count)
+        if key is None:
+            break
+        keys.append(key)
+    assert summed == [0, 15, 15, 10, 15, 15, 10]
+    assert keys == sorted(set(keys))
+    rows = await session.execute(
+        "SELECT biz_type, quarter - %s, reaped_finished FROM timer_ledger"
+        " WHERE quarter < %s ORDER BY 1, 2",
+        [old_ms, old_ms + 2 * DAY_MS],
+    )
+    assert await rows.fetchall() == [("fees", 0, 40), ("orders", 0, 40)]
+    await audits_hold()
+    # The statistics of a session of its own tell of this alone.
+    session = await sessions.open()
+    async with session.transaction():
+        await session.execute(
+            "SELECT wheel_ledger_coarsen_v1(%s, 'fees', %s, 15)", [KEPT_MS, old_ms]
+        )
+        read = await session.execute(
+            "SELECT pg_stat_get_xact_tuples_returned(CAST('timer_ledger' AS regclass)),"
+            " pg_stat_get_xact_tuples_returned(CAST('timer_ledger_pkey' AS regclass))"
+        )
+        scanned, entries = await read.fetchone() or (None, None)
+    assert scanned == 0
+    assert entries is not None
+    # The page's, those of it that go, and the next biz_type's first.
+    assert entries < 60
 
 
 async def test_of_each_biz_type_the_last_version_stays(

@@ -20,6 +20,13 @@ class Total(NamedTuple):
     dead: int
 
 
+class QuarterKey(NamedTuple):
+    """Where a page of the ledger ended."""
+
+    biz_type: str = ""
+    quarter_ms: int = 0
+
+
 async def fold(db: Database, epoch: int, limit: int) -> int:
     """
     Fold a page of deltas into the sums; returns how many, fewer than `limit` at the end.
@@ -33,15 +40,25 @@ async def fold(db: Database, epoch: int, limit: int) -> int:
     return folded
 
 
-async def coarsen(db: Database, kept_ms: int, limit: int) -> int:
+async def coarsen(
+    db: Database, kept_ms: int, key: QuarterKey, limit: int
+) -> tuple[int, QuarterKey | None]:
     """
-    Sum up a page of quarter hours that are older than kept_ms, and of which nothing is left, by
-    day; returns how many, fewer than `limit` at the end. No sum changes by it.
+    Sum up quarter hours that are older than kept_ms, and of which nothing is left, by day: among
+    the next `limit` of one biz_type behind the key. Returns how many, and the next key; None at the
+    end. No sum changes by it.
     """
-    row = await db.fetch_one("ledger_coarsen", {"kept_ms": kept_ms, "limit": limit})
+    row = await db.fetch_one(
+        "ledger_coarsen",
+        {
+            "kept_ms": kept_ms,
+            "key_biz_type": key.biz_type,
+            "key_quarter": key.quarter_ms,
+            "limit": limit,
+        },
+    )
     assert row is not None
-    summed: int = row[0]
-    return summed
+    return row[0], None if row[1] is None else QuarterKey._make(row[1:])
 
 
 async def totals(db: Database) -> list[Total]:
