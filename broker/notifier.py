@@ -92,7 +92,7 @@ class Notifier:
         )
         # Of near tasks, where no event center takes them: called from here as far as there is room.
         self.deliver = self._intake.near
-        self._hand_back = HandBack(event_center=event_center, let_go=self._let_go)
+        self._hand_back = HandBack(db=db, event_center=event_center, let_go=self._let_go)
         self._report = Report()
         self._transport = open_transport(settings)
         self._reader = Reader(

@@ -3814,6 +3814,35 @@ CREATE FUNCTION public.wheel_under_hands_v1(p_slot_lo integer) RETURNS boolean
     ) AS o(by)
 $$;
 
+CREATE FUNCTION public.wheel_unfetch_v1(p_shard smallint, p_task_ids uuid[]) RETURNS void
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+DECLARE
+    v_closed bigint;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    FROM (
+        SELECT w.task_id
+        FROM unnest(p_task_ids) AS i(task_id)
+        JOIN timer_requeue AS w ON w.task_id = i.task_id
+        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
+        ORDER BY w.task_id
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
+END
+$$;
+
 CREATE TABLE public.timer_attempt (
     task_id uuid NOT NULL,
     attempt integer NOT NULL,

@@ -259,3 +259,36 @@ BEGIN
     END LOOP;
 END
 $$;
+
+-- What a broker has fetched and does not call comes again at once, not after its visibility time:
+-- the hand publishes it, or puts it back into the line. At most 1,000. Only rows that a fetch, or a
+-- publish, has armed; of any other, somebody has thought anew since.
+-- Locks: fence shared, requeue rows by task_id.
+CREATE FUNCTION wheel_unfetch_v1(p_shard smallint, p_task_ids uuid[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET lock_timeout = '5s'
+SET plan_cache_mode = force_custom_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+SET enable_hashjoin = off
+SET enable_mergejoin = off
+SET jit = off
+AS $$
+DECLARE
+    v_closed bigint;
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    FROM (
+        SELECT w.task_id
+        FROM unnest(p_task_ids) AS i(task_id)
+        JOIN timer_requeue AS w ON w.task_id = i.task_id
+        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
+        ORDER BY w.task_id
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
+END
+$$;

@@ -89,6 +89,14 @@ FROM wheel_fetch_v1(
     CAST(:limits AS integer[]), CAST(:visibility_ms AS bigint), CAST(:lookahead_ms AS bigint)
 ) AS f
 
+-- name: unfetch
+-- Let tasks come again at once that were fetched and are not called.
+-- In:    shard, task_ids uuid[]: at most 1,000
+-- Out:   nothing
+-- Cost:  one descent and one update a row
+-- Locks: fence shared, requeue rows by task_id
+SELECT CAST(wheel_unfetch_v1(CAST(:shard AS smallint), CAST(:task_ids AS uuid[])) AS text)
+
 -- name: requeue_rows
 -- How many requeue rows there are, as the last analyze saw it.
 -- In:    nothing

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
+from uuid import UUID
 
 from wheel_timer.database import Database
 from wheel_timer.task import Ref
@@ -39,3 +40,13 @@ async def fetch(
         },
     )
     return [Ref(*row) for row in rows]
+
+
+async def unfetch(db: Database, shard: int, task_ids: Sequence[UUID]) -> None:
+    """
+    Let these come again at once, at most PAGE_ROWS: they were fetched, and are not called here.
+
+    Raises DatabaseUnavailable; they come after their visibility time then.
+    """
+    assert len(task_ids) <= PAGE_ROWS, len(task_ids)
+    await db.execute("unfetch", {"shard": shard, "task_ids": list(task_ids)})
