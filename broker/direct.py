@@ -8,7 +8,8 @@ here on they go the way of any reference, through gate and claim; if this broker
 they come round by themselves. Several brokers pass over each other's rows.
 
 A broker that reads lanes looks now and then all the same: perhaps it is the due hand alone that
-does not reach Redis.
+does not reach Redis. None does while the database's clock has jumped and nobody has said that it is
+right: what is fetched then could not be called, and its row would be put off by the wrong clock.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.lane import Lane
-from broker.timekeeper import Now
 from wheel_timer import signal
+from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.reach import Reach
@@ -43,7 +44,7 @@ class Direct:
         self,
         *,
         db: Database,
-        clock: Now,
+        clock: Clock,
         reach: Reach,
         shards: int,
         visibility_ms: int,
@@ -89,6 +90,8 @@ class Direct:
 
     async def fetch(self) -> int:
         """The first in line of all lanes that have room; how many. Raises DatabaseUnavailable."""
+        if self._clock.jump_ms is not None:
+            return 0
         found = 0
         for shard in range(self._shards):
             lanes, now_ms = self._lanes(), self._clock.now_ms()

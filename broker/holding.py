@@ -8,6 +8,9 @@ requeue rows far ahead; and come back when the lane is open again.
             at once: they come beside what is new, not before it.
             recall: where a breaker has closed, retries come within RECALL_MS, spread.
 
+While the database's clock has jumped, and nobody has said that it is right, nothing is brought
+back: its row would be put off by the wrong clock, and nothing is called.
+
 All of it stands in Postgres: what was held survives brokers and Redis. Rows that nobody brought
 back (their broker died meanwhile) are found by the next look, and come by themselves within the
 hour. Brokers that do this at once take different rows.
@@ -23,9 +26,9 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from broker.lane import PROBES, Lane
-from broker.timekeeper import Now
 from wheel_timer import signal
 from wheel_timer.backoff import reconnect_delay_s
+from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store.fetch import fetch
@@ -42,7 +45,7 @@ HOLD_ROWS: Final = 100
 HOLD_EACH_S: Final = 0.05
 FETCH_EACH_S: Final = 0.05
 LOOK_EACH_S: Final = 30.0
-# A half-open lane without a probe looks for one.
+# A half-open lane without a probe looks for one; where the clock has jumped: whether it is back.
 PROBE_EACH_S: Final = 1.0
 
 logger = logging.getLogger(__name__)
@@ -62,7 +65,7 @@ class Holding:
         self,
         *,
         db: Database,
-        clock: Now,
+        clock: Clock,
         shards: int,
         visibility_ms: int,
         lookahead_ms: int,
@@ -211,6 +214,9 @@ class Holding:
                 return
             if self._lanes().get(lane.biz_type) is not lane:
                 return  # deleted, and perhaps there again
+            if self._clock.jump_ms is not None:
+                await asyncio.sleep(PROBE_EACH_S)
+                continue
             try:
                 if lane.biz_type in self._recalls:
                     await self._recall(lane.biz_type)
