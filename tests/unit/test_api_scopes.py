@@ -6,6 +6,7 @@ import pytest
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker.api import clock
 from broker.api.actor import SCOPES, Actor, Scope
 from broker.api.app import OPERATIONS, Api, Served
 from broker.api.openapi import document
@@ -13,7 +14,8 @@ from broker.api.operation import Described
 from broker.api.pages import DESCRIBED
 from tests.fix_asgi import call
 
-ALL: tuple[Described, ...] = (*OPERATIONS, *DESCRIBED)
+# As under --test-clock.
+ALL: tuple[Described, ...] = (*OPERATIONS, *clock.OPERATIONS, *DESCRIBED)
 OPEN = {
     "getHealth",
     "getReadiness",
@@ -51,7 +53,7 @@ def test_what_needs_a_scope_lies_where_a_key_is_asked_for() -> None:
 
 
 def test_what_changes_something_is_not_for_readers() -> None:
-    for operation in OPERATIONS:
+    for operation in ALL:
         if operation.method != "GET":
             assert "read" not in operation.scopes, operation.name
 

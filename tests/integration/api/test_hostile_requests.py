@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import AsyncIterator
 from typing import Any, Final
 from urllib.parse import quote
 
 import pytest
+import pytest_asyncio
 
-from broker.api.app import OPERATIONS, build_app
+from broker.api import app, clock
+from broker.api.app import build_app
 from broker.api.context import Context
 from broker.api.openapi import document
 from broker.api.operation import NDJSON, Operation
+from broker.testclock import TestClock
 from tests.fix_asgi import call
+from wheel_timer.database import Session
+from wheel_timer.store import testclock
 
 SEGMENTS: Final = (
     *("%00", "a%00b", "%ff", "%2F", "%2e%2e", "..", "%0d%0aX-Evil:%201"),
@@ -51,14 +58,23 @@ FIELDS: Final = (
         "all",
         "version",
         "paused",
+        "now",
+        "advance",
+        "freeze",
     ),
 )
+# As under --test-clock.
+OPERATIONS: Final = (*app.OPERATIONS, *clock.OPERATIONS)
 DOCUMENT: Final = document(OPERATIONS)
 
 
-@pytest.fixture
-def asgi(context: Context) -> Any:
-    return build_app(context)
+@pytest_asyncio.fixture
+async def asgi(context: Context) -> AsyncIterator[Any]:
+    await testclock.begin(context.db)
+    session = Session(context.settings.database_url, schema="public", name="test clock")
+    moved = TestClock(context.db, context.clock, session)
+    yield build_app(dataclasses.replace(context, test_clock=moved))
+    await session.close()
 
 
 async def asked(
