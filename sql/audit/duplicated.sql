@@ -48,10 +48,16 @@ FROM timer_key AS k
 JOIN timer_task AS t ON t.biz_type = k.biz_type AND t.biz_id = k.biz_id
 WHERE t.status <> 4 AND t.task_id <> k.task_id
 UNION ALL
-SELECT 'attempt', f.task_id, NULL,
+SELECT 'attempt', f.task_id,
+    -- By its id, one descent each; null where the task is gone.
+    (SELECT t.biz_type FROM wheel_find_v1(ARRAY[f.task_id]) AS t LIMIT 1),
     f.attempt || ' was under way when ' || f.next_attempt || ' began, '
     || (f.started_time + f.duration_ms - f.next_started) || ' ms before its end'
-FROM followed AS f
--- Brokers know the database's clock to 50 ms each.
-WHERE f.next_started + 100 < f.started_time + f.duration_ms
+FROM (
+    SELECT o.*
+    FROM followed AS o
+    -- Brokers know the database's clock to 50 ms each.
+    WHERE o.next_started + 100 < o.started_time + o.duration_ms
+    LIMIT 1000
+) AS f
 LIMIT 1000;

@@ -76,6 +76,9 @@ VALUES (%(id)s, 1, 1, 'retry', %(home)s + 1000, 5000),
     (%(id)s, 2, 1, 'lost', NULL, NULL),
     (%(id)s, 3, 1, 'retry', %(home)s + 3000, 5000)"""
 EARLY = "UPDATE timer_task SET started = %(home)s - 1 WHERE task_id = %(id)s"
+EARLIER = """
+INSERT INTO timer_attempt (task_id, attempt, life, outcome, due_time, started_time)
+VALUES (%(id)s, 1, 1, 'retry', %(home)s, %(home)s - 1)"""
 
 
 async def broken_by(db: Database, url: str, *breaks: LiteralString) -> list[NewTask]:
@@ -188,9 +191,11 @@ async def test_what_is_for_a_person_is_found_and_left_as_it_is(
         SIDE_BY_SIDE: {"duplicated"},
         ASTRAY: {"misplaced"},
         EARLY: {"early"},
+        EARLIER: {"early"},
     }
     tasks = await broken_by(db, database_url, *by)
     before = await violations(db)
+    assert all("orders" in row for name in ("early", "duplicated") for row in before[name])
     for task, audits in zip(tasks, by.values(), strict=True):
         words = (str(task.task_id), f"order-{tasks.index(task)}")
         assert {name for name, rows in before.items() if any(w in str(rows) for w in words)} == (
