@@ -9,10 +9,10 @@ An unfenced tick: close -> barrier not passed -> publish what lies beyond the la
                   It moves and re-arms nothing: a writer still inside the fence may commit a row
                   into the range, and the next fenced tick must read it again.
 
-A window longer than PAGES_AT_ONCE leaves a rest: it is read on beside the next ticks, in the time
-they leave, so that a million tasks of one second delay nobody else's; of that second itself, what
-is not of a lane that is full comes first. current_time stays before the first rest, though what
-lies behind it is published already.
+A window longer than PAGES_AT_ONCE leaves a rest (daemon/rests.py): it is read on beside the next
+ticks, in the time they leave, so that a million tasks of one second delay nobody else's; of that
+second itself, what is not of a lane that is full comes first. current_time stays before the first
+rest, though what lies behind it is published already.
 
 A crash between any two steps repeats the range; claims make that harmless. Idle, there is one look
 a second at what is due within two look-aheads, and one close a minute.
@@ -20,17 +20,17 @@ a second at what is due within two look-aheads, and one close a minute.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
-from enum import Enum
-from typing import Final, NamedTuple
+from typing import Final
 
 from daemon.barrier import Barrier
 from daemon.hand import Tick
 from daemon.leader import Leader
 from daemon.publisher import Publisher
+from daemon.rests import Kind, Rest, Rests, split
 from daemon.windows import Windows
 from wheel_timer import metrics
 from wheel_timer.clock import PULSE_TEST_S, Clock
@@ -39,7 +39,7 @@ from wheel_timer.errors import LeadershipLost
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.signal import reached
 from wheel_timer.store import due as store
-from wheel_timer.store.due import PAGE_ROWS, Key, Part, Window
+from wheel_timer.store.due import PAGE_ROWS, Key, Window
 from wheel_timer.store.requeue import rescue
 
 log: Final = logging.getLogger(__name__)
@@ -52,23 +52,6 @@ STRIDE_MS: Final = 60_000
 STRIDE_MS_MAX: Final = 300_000
 # 10,000 rows: a tenth of a second of reading and publishing.
 PAGES_AT_ONCE: Final = 10
-
-
-class _Kind(Enum):
-    """What a page is of, in the order of a tick."""
-
-    FIRST = "requeue rows but for the last kind"
-    FRESH = "tasks on the wheel"
-    AGAIN = "retries, releases, runs and replays"
-
-
-class _Rest(NamedTuple):
-    """Pages still to come of a closed window; part: of some biz_types only."""
-
-    kind: _Kind
-    window: Window
-    key: Key
-    part: Part | None = None
 
 
 class DueHand:
@@ -118,7 +101,7 @@ class DueHand:
         # Published by fenced ticks, but for the rests; and by unfenced ones.
         self._published_ms = current_ms
         self._unfenced_ms = current_ms
-        self._rests: deque[_Rest] = deque()
+        self._rests = Rests()
         self._closed_s: float | None = None
         self._rescued_s = time.monotonic()
 
@@ -158,8 +141,7 @@ class DueHand:
         before = self._publisher.published
         await self.serve()
         next_s = self._serve_each_s if is_due or self._rests else self._look_each_s
-        while self._rests and self._leader.is_leader and time.monotonic() < began_s + next_s:
-            await self.read_on()
+        await self._read_on_until(began_s + next_s)
         lag_s = max(0.0, self._clock.now_ms() - self.current_ms) / 1000
         metrics.hand_lag(self._leader.shard, self.name, lag_s)
         if began_s - self._rescued_s >= CLOSE_EACH_S:
@@ -201,7 +183,7 @@ class DueHand:
             to_ms = await self._next_stop(closed_ms, stride_ms)
             rests = await self._publish(Window(self._published_ms, to_ms), fenced=True)
             self._published_ms = to_ms
-            self._rests.extend(rests)
+            self._rests.add(rests, time.monotonic())
             await self._advance()
             is_thin = self._publisher.published - before < PAGE_ROWS
             stride_ms = min(2 * stride_ms, STRIDE_MS_MAX) if is_thin else STRIDE_MS
@@ -215,20 +197,20 @@ class DueHand:
             return min(closed_ms, window.after_ms + stride_ms)
         return closed_ms
 
-    async def _publish(self, span: Window, *, fenced: bool) -> list[_Rest]:
+    async def _publish(self, span: Window, *, fenced: bool) -> list[Rest]:
         """Publish what is due in a span, on the wheel and as requeue rows; the rests it leaves.
         An unfenced tick's are of no use: the next fenced one reads the span again."""
         windows = [one async for one in store.windows(self._db, span.after_ms, span.to_ms)]
-        todo = [_Rest(_Kind.FIRST, span, Key.before(span))]
-        todo += [_Rest(_Kind.FRESH, window, Key.before(window)) for window in windows]
-        todo.append(_Rest(_Kind.AGAIN, span, Key.before(span)))
+        todo = [Rest(Kind.FIRST, span, Key.before(span))]
+        todo += [Rest(Kind.FRESH, window, Key.before(window)) for window in windows]
+        todo.append(Rest(Kind.AGAIN, span, Key.before(span)))
         is_behind = span.to_ms <= self._clock.now_ms()
-        rests: list[_Rest] = []
+        rests: list[Rest] = []
         for rest in todo:
             rests += await self._pages(rest, is_behind=is_behind, fenced=fenced)
         return rests
 
-    async def _pages(self, rest: _Rest, *, is_behind: bool, fenced: bool) -> list[_Rest]:
+    async def _pages(self, rest: Rest, *, is_behind: bool, fenced: bool) -> list[Rest]:
         """
         So many pages of a window at once, or until a lane is full; what is more is a rest. Behind
         the clock (catch-up goes in order) only what is of full lanes is: it has to wait anyhow.
@@ -236,51 +218,56 @@ class DueHand:
         pages = 0
         key: Key | None = rest.key
         while key is not None:
-            parts = self._parts(rest._replace(key=key)) if pages else [rest]
-            if len(parts) > 1 and is_behind:
-                others, of_full = parts
-                await self._pages(others, is_behind=True, fenced=fenced)
-                return [of_full]
-            if len(parts) > 1 or (pages >= PAGES_AT_ONCE and not is_behind):
-                return parts
-            key = await self._page(rest._replace(key=key), fenced=fenced)
+            if pages:
+                rest = rest._replace(key=key)
+                others, of_full = split(rest, self._publisher.full)
+                if of_full and is_behind:
+                    for other in reversed(others):
+                        of_full += await self._pages(other, is_behind=True, fenced=fenced)
+                    return of_full
+                if of_full or (pages >= PAGES_AT_ONCE and not is_behind):
+                    return others + of_full
+            key = await self._page(rest, fenced=fenced)
             pages += 1
         return []
 
-    def _parts(self, rest: _Rest) -> list[_Rest]:
-        """Of a long second first what is not of a lane that is full: nothing waits behind that."""
-        full = frozenset(self._publisher.full)
-        if rest.kind is not _Kind.FRESH or rest.part is not None or not full:
-            return [rest]
-        return [rest._replace(part=Part(full, is_only)) for is_only in (False, True)]
-
-    async def _page(self, rest: _Rest, *, fenced: bool) -> Key | None:
+    async def _page(self, rest: Rest, *, fenced: bool) -> Key | None:
         if not self._leader.is_leader:
             raise LeadershipLost(self._leader.shard, self._leader.epoch)
-        if rest.kind is _Kind.FRESH:
+        if rest.kind is Kind.FRESH:
             return await self._publisher.tasks(rest.window, rest.key, rest.part, fenced=fenced)
-        is_again = rest.kind is _Kind.AGAIN
+        is_again = rest.kind is Kind.AGAIN
         return await self._publisher.requeued(
             rest.window, rest.key, is_again=is_again, fenced=fenced
         )
 
+    async def _read_on_until(self, end_s: float) -> None:
+        """Read on in the time that a tick leaves (monotonic)."""
+        while self._rests and self._leader.is_leader:
+            wait_s = self._rests.wait_s(now_s := time.monotonic())
+            if now_s + wait_s >= end_s:
+                return
+            await asyncio.sleep(wait_s)
+            await self.read_on()
+
     async def read_on(self) -> None:
         """
-        One page of the oldest rest. Its window was closed and fenced when it was first read, and
+        One page of the first rest. Its window was closed and fenced when it was first read, and
         nothing is written into such a one.
         """
-        rest = self._rests[0]
+        rest = self._rests.next
+        began_s, lined_up = time.monotonic(), self._publisher.lined_up
         key = await self._page(rest, fenced=True)
-        self._rests.popleft()
-        if key is not None:
-            self._rests.appendleft(rest._replace(key=key))
+        now_s = time.monotonic()
+        self._rests.was_read(key, self._publisher.full, now_s)
+        if rest.is_of_full and self._publisher.lined_up > lined_up:
+            self._rests.pause(now_s - began_s, now_s)
         await self._advance()
 
     async def _advance(self) -> None:
         """Everything before the first rest was published."""
-        current_ms = min(
-            [self._published_ms, *(rest.key.time_ms - 1 for rest in self._rests)],
-        )
+        from_ms = self._rests.from_ms
+        current_ms = min(self._published_ms, self._published_ms if from_ms is None else from_ms - 1)
         if current_ms <= self.current_ms:
             return
         await store.advance(self._db, self._leader.shard, self._leader.epoch, current_ms)

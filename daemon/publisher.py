@@ -39,7 +39,8 @@ NEAR_NET_MS: Final = 2_000
 class Publisher:
     """
     The pages of one shard for one term. visibility_ms: when what Redis was not there for comes
-    again. published: rows dealt with so far. full: lanes that had no room in this tick.
+    again. published: rows dealt with so far; lined_up: tasks of the wheel that were put in line
+    instead. full: lanes that had no room in this tick.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Publisher:
         self._leader = leader
         self._visibility_ms = visibility_ms
         self.published = 0
+        self.lined_up = 0
         self.full: set[str] = set()
         self._announced_epoch = 0
         self._knows_lines = False
@@ -119,6 +121,7 @@ class Publisher:
                 [(ref.start_time_ms, ref.task_id) for ref in left],
                 [self._comes_again_ms(ref, now_ms, stood_in_line=False) for ref in left],
             )
+            self.lined_up += len(left)
             reached("due.overflowed")
 
     async def requeued(

@@ -9,8 +9,11 @@ from uuid import UUID, uuid4
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from tests.fix_hands import BIZ_TYPE, CLUSTER, ref_to, task_at
+from tests.fix_hands import BIZ_TYPE, CLUSTER, Hands, ref_to, task_at
+from wheel_timer.biz import BizTypeIn
+from wheel_timer.database import Database
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store import biz as store_biz
 from wheel_timer.streams import unpack
 from wheel_timer.task import Ref
 
@@ -83,3 +86,18 @@ def refs_of(count: int, biz_type: str = BIZ_TYPE) -> list[Ref]:
 def bare(refs: list[Ref]) -> list[Ref]:
     """References as they were before they had an entry."""
     return [ref._replace(entry_id=b"", taken_over=False) for ref in refs]
+
+
+@pytest_asyncio.fixture
+async def limited(hands: Hands, db: Database) -> Hands:
+    """The leader; `orders` may be called ten times a minute."""
+    await configure(hands, db, rate_limit=1 / 6)
+    return hands
+
+
+async def configure(hands: Hands, db: Database, **given: object) -> None:
+    """Let `orders` have this configuration, and the daemon know it."""
+    biz = BizTypeIn(callback_url="http://127.0.0.1:9/", **given)  # type: ignore[arg-type]
+    await store_biz.put(db, BIZ_TYPE, biz)
+    await hands.clock.measure()
+    await hands.limits.refresh()

@@ -121,13 +121,17 @@ def test_postgres_is_durable_and_has_room_for_the_locks_of_all_partitions(
     with psycopg.connect(servers[0].url) as connection:
         shown = {
             name: connection.execute(f"SHOW {name}").fetchone()
-            for name in ("fsync", "synchronous_commit", "max_locks_per_transaction", "jit")
+            for name in (
+                *("fsync", "synchronous_commit", "max_locks_per_transaction", "jit"),
+                "wal_segment_size",
+            )
         }
     assert shown == {
         "fsync": ("on",),
         "synchronous_commit": ("on",),
         "max_locks_per_transaction": ("256",),
         "jit": ("off",),
+        "wal_segment_size": ("4MB",),
     }
     with redis.Redis.from_url(servers[1].url) as client:
         names = ("appendonly", "appendfsync", "maxmemory-policy")

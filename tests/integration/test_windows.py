@@ -15,12 +15,10 @@ from daemon import due
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import BIZ_TYPE, Hands, NewHands, task_at
-from tests.fix_lanes import Lanes, NewCenter, refs_of
+from tests.fix_lanes import Lanes, NewCenter, configure, refs_of
 from tests.fix_sessions import Sessions
 from wheel_timer import metrics, window
-from wheel_timer.biz import BizTypeIn
 from wheel_timer.database import Database
-from wheel_timer.store import biz as store_biz
 from wheel_timer.store import due as store_due
 from wheel_timer.store.claim import claim
 from wheel_timer.store.requeue import lines, requeue_rows
@@ -39,20 +37,6 @@ DUES: Final = (
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """A lane that is worked off slowly has a window of SMALL."""
     monkeypatch.setattr(window, "WINDOW_MIN", SMALL)
-
-
-@pytest.fixture
-async def limited(hands: Hands, db: Database) -> Hands:
-    """The leader; `orders` may be called ten times a minute."""
-    await configure(hands, db, rate_limit=1 / 6)
-    return hands
-
-
-async def configure(hands: Hands, db: Database, **given: object) -> None:
-    biz = BizTypeIn(callback_url="http://127.0.0.1:9/", **given)  # type: ignore[arg-type]
-    await store_biz.put(db, BIZ_TYPE, biz)
-    await hands.clock.measure()
-    await hands.limits.refresh()
 
 
 async def due_now(
@@ -306,61 +290,4 @@ async def test_a_crash_between_the_pages_of_a_full_lane_loses_nobody(
         "SELECT count(*), count(DISTINCT task_id) FROM timer_requeue"
     )
     assert covered[0] == covered[1] >= len(tasks) - window.WINDOW_UNMEASURED
-    await audits_hold()
-
-
-async def test_others_of_the_same_second_do_not_wait_behind_a_full_lane(
-    limited: Hands,
-    db: Database,
-    clock: DatabaseClock,
-    lanes: Lanes,
-    sessions: Sessions,
-    audits_hold: AuditsHold,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Three pages of one lane at one millisecond, and others at the same and the next one."""
-    monkeypatch.setattr(due, "PAGES_AT_ONCE", 1)
-    now_ms = clock.freeze()
-    await limited.serve()
-    hot = [task_at(now_ms + 2_500) for _ in range(3 * store_due.PAGE_ROWS)]
-    calm = [task_at(now_ms + 2_500 + n % 2, "calm") for n in range(50)]
-    tasks = hot + calm
-    for first in range(0, len(tasks), 1_000):
-        await submit(db, 0, tasks[first : first + 1_000])
-    clock.advance(2_000)
-    await limited.serve()
-    await limited.due.read_on()
-    assert set(await lanes.ids("calm")) == {task.task_id for task in calm}
-    assert await sessions.value(IN_LINE) <= store_due.PAGE_ROWS
-    assert limited.due.current_ms < now_ms + 2_500
-    await audits_hold()
-    while limited.due.current_ms < now_ms + 3_000:
-        await limited.due.read_on()
-    assert await sessions.value(IN_LINE) + len(await lanes.ids()) == len(hot)
-    await audits_hold()
-
-
-async def test_a_daemon_that_catches_up_does_not_stop_at_a_full_lane(
-    limited: Hands,
-    db: Database,
-    clock: DatabaseClock,
-    lanes: Lanes,
-    audits_hold: AuditsHold,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Down for minutes in which three pages of one lane were due: the others first, in order."""
-    monkeypatch.setattr(due, "PAGES_AT_ONCE", 1)
-    now_ms = clock.freeze()
-    await limited.serve()
-    hot = [task_at(now_ms + 2_500) for _ in range(3 * store_due.PAGE_ROWS)]
-    calm = [task_at(now_ms + 2_500 + 100 * n, "calm") for n in range(50)]
-    tasks = hot + calm
-    for first in range(0, len(tasks), 1_000):
-        await submit(db, 0, tasks[first : first + 1_000])
-    clock.advance(200_000)
-    await limited.serve()
-    assert await lanes.ids("calm") == [task.task_id for task in calm]
-    assert limited.due.current_ms < now_ms + 2_500
-    while limited.due.current_ms < clock.now_ms():
-        await limited.due.read_on()
     await audits_hold()
