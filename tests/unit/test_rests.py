@@ -77,8 +77,8 @@ def test_the_longer_a_line_is_worked_at_the_shorter_its_pauses() -> None:
 
 
 def test_everything_before_the_earliest_rest_was_read() -> None:
+    assert Rests().from_ms is None
     rests = Rests()
-    assert rests.from_ms is None
     rests.add([FRESH, OF_FULL._replace(key=Key(1_200, HERE.task_id))], 0.0)
     assert rests.from_ms == 1_200
     rests.was_read(Key(1_700, HERE.task_id), {"hot"}, 0.0)
