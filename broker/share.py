@@ -77,7 +77,7 @@ class Members:
         # The first beat of another since this one joined, and who has beaten again since.
         self._first_ms: dict[str, int] = {}
         self._confirmed: set[str] = set()
-        # When Redis lost its memory: who may live all the same, and until when.
+        # Who may live although Redis does not say so, and until when.
         self._remembered: dict[str, int] = {}
         self.pause_s = BEAT_NEW_S
 
@@ -86,21 +86,21 @@ class Members:
         What a beat tells; `gone` have ended, whatever it says. pause_s: until the next one.
         """
         now_ms = beat.now_ms
-        was_away = now_ms - self._beaten_ms > SILENCE_MS
-        if not (beat.is_known or was_away):
+        if not (beat.is_known and 0 <= now_ms - self._beaten_ms <= SILENCE_MS):
+            # Others may count without this one; or all were away alike, Redis stood still, its
+            # clock was set, its memory is gone. Whoever lived before has time to beat again.
             self._remembered = dict.fromkeys(self._others, now_ms + SILENCE_MS)
+            self._joined_ms = now_ms
+            self._is_settled = False
+            self._first_ms.clear()
+            self._confirmed.clear()
         alive = {name: 0 for name, until_ms in self._remembered.items() if until_ms > now_ms}
         alive |= beat.alive
         others = {
             name: beaten_ms
             for name, beaten_ms in alive.items()
-            if name != self._me and name not in gone and name not in beat.dead
+            if name != self._me and name not in gone
         }
-        if was_away or not beat.is_known:
-            self._joined_ms = now_ms
-            self._is_settled = False
-            self._first_ms.clear()
-            self._confirmed.clear()
         for name, beaten_ms in others.items():
             if beaten_ms > self._joined_ms and beaten_ms > self._first_ms.setdefault(
                 name, beaten_ms

@@ -33,6 +33,7 @@ from yarl import URL
 from broker.guard import Allowed, Dialling, Guard, dialling
 from broker.listening import Listener
 from broker.outward import DIRECT, Outward, outward_of
+from broker.resolver import Resolver
 from wheel_timer import metrics
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.settings import Settings
@@ -179,6 +180,7 @@ class CallbackTransport(AiohttpTransport):
             limit=0,
             keepalive_timeout=KEEPALIVE_S,
             ttl_dns_cache=DNS_CACHE_S,
+            resolver=Resolver(),
             ssl=self._outward.tls or self.ssl_context,
             socket_factory=self._guard.socket_for,
         )

@@ -20,6 +20,7 @@ AWAY_S: Final = 3.0
 # Longer than the leader's lease, and than every timeout.
 LONG_AWAY_S: Final = 15.0
 BREATH_S: Final = 1.0
+FLAPS: Final = 4
 SLOW_S: Final = 0.15
 SLOW_FOR_S: Final = 6.0
 OPEN_S: Final = 5.0
@@ -129,6 +130,15 @@ def _to_endpoint(*breaks: Break) -> Callable[[World], Awaitable[None]]:
     return fault
 
 
+async def flap(world: World) -> None:
+    """One endpoint comes and goes, faster than its retries."""
+    for _ in range(FLAPS):
+        await _refuse(world.endpoint_proxy)
+        await asyncio.sleep(BREATH_S)
+        await world.endpoint_proxy.heal()
+        await asyncio.sleep(BREATH_S)
+
+
 async def _breakers(world: World) -> set[str]:
     """Of the lane, in the brokers."""
 
@@ -199,6 +209,14 @@ CASES: Final = (
         name="half-broker-endpoint",
         what="calls are lost; then the answers to them; its neighbour notices nothing",
         fault=_to_endpoint(_swallow_requests, _swallow_replies),
+        endpoint_proxied=True,
+        neighbour=True,
+        load_s=16,
+    ),
+    Case(
+        name="flap-broker-endpoint",
+        what=f"refuses and answers in turn, {FLAPS} times; its neighbour notices nothing",
+        fault=flap,
         endpoint_proxied=True,
         neighbour=True,
         load_s=16,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 from typing import LiteralString
@@ -15,7 +16,7 @@ from tests.fix_clock import DatabaseClock
 from tests.fix_hands import task_at
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database, Rows
-from wheel_timer.embedded import EmbeddedPostgres
+from wheel_timer.embedded import DataDirectory, EmbeddedPostgres
 from wheel_timer.errors import DatabaseUnavailable, WheelTimerError
 from wheel_timer.queries import sql_directory
 from wheel_timer.store.audit import run_audits
@@ -148,6 +149,26 @@ async def test_the_server_gives_up_what_takes_too_long(db: Database) -> None:
     _, rows = await db.read("SELECT current_setting('statement_timeout')", timeout_s=5)
     assert rows == [("5s",)]
     assert (await db.fetch_one("is_replica")) == (False,)
+
+
+async def test_a_replica_is_refused(own_directory: DataDirectory) -> None:
+    """A cluster that waits for a primary, as a standby cut off from it does."""
+    server = EmbeddedPostgres(own_directory)
+    for is_standby in (False, True):
+        if is_standby:
+            (server.data / "standby.signal").touch()
+        await asyncio.to_thread(server.start)
+        try:
+            await asyncio.to_thread(server.wait_ready, 60)
+            if is_standby:
+                db = Database(server.url, pool_size=1, name="replica")
+                try:
+                    with pytest.raises(DatabaseUnavailable, match="is a replica"):
+                        await run_audits(db)
+                finally:
+                    await db.close()
+        finally:
+            await asyncio.to_thread(server.stop)
 
 
 async def test_what_is_safe_to_put_right_is_put_right_and_recorded(

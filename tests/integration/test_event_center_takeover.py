@@ -162,6 +162,20 @@ async def test_a_consumer_that_leaves_in_order_is_not_one_of_the_dead(
     assert await beat(one) == (2, [])
 
 
+async def test_beats_of_a_clock_that_was_set_back_age_like_all_others(
+    new_center: NewCenter, redis_client: Redis, redis_prefix: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else one that is dead would count as alive until the clock has come there again."""
+    me = new_center("me")
+    ahead_ms = (await me.heartbeat()).now_ms + 3_600_000
+    await redis_client.zadd(f"{redis_prefix}:brokers", {"ahead": ahead_ms, "me": ahead_ms})
+    told = await me.heartbeat()
+    assert told.alive == {"ahead": told.now_ms, "me": told.now_ms}
+    assert told.is_known
+    monkeypatch.setattr(module, "SILENCE_MS", -1)
+    assert (await me.heartbeat()).dead == ["ahead", "me"]
+
+
 async def test_entries_idle_for_longer_than_any_lease_are_claimed_whoever_read_them(
     new_center: NewCenter, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
