@@ -111,29 +111,35 @@ def _request(
 
 
 async def _read(response: httpx.Response) -> Answer:
-    """Read the body up to its end or BODY_BYTES_MAX, keep an excerpt."""
+    """Read the body up to its end or BODY_BYTES_MAX, as far as it is of use; keep an excerpt."""
     status = response.status_code
     stream = response.stream
     assert isinstance(stream, AnswerBody)
     excerpt = b""
-    if not stream.is_read or status > 299:
+    # One that is too long costs its connection anyhow: nothing but the excerpt is waited for.
+    limit = BODY_BYTES_MAX
+    if stream.length > limit:
+        limit = EXCERPT_BYTES_MAX if status > 299 else 0
+    if limit and (not stream.is_read or status > 299):
         size = 0
         async for chunk in stream:
             if size < EXCERPT_BYTES_MAX:
                 excerpt += chunk[: EXCERPT_BYTES_MAX - size]
             size += len(chunk)
-            if size >= BODY_BYTES_MAX:
+            if size >= limit:
                 break
     headers = response.headers
     release = headers.get("wheel-timer-release") if status <= 299 else None
+    is_dropped = not stream.is_read
     if status <= 299 and release is None:
-        return Answer(status)
+        return Answer(status, is_dropped=is_dropped)
     return Answer(
         status,
         release=release,
         retry_after=headers.get("retry-after"),
         excerpt=cleaned(excerpt.decode("utf-8", "replace")) or None,
         remote_address=stream.remote_address,
+        is_dropped=is_dropped,
     )
 
 

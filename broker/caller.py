@@ -169,6 +169,8 @@ class Caller:
         if answer.error_class == "lost" and self._gives_back:
             outcome = Release(0, answer.error)
         self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
+        if answer.is_dropped:
+            lane.gate.dropped(ended_ms)
         # A task's own URL says nothing of the endpoint that all others go to.
         if answer.error_class != "lost" and claim.callback is None:
             self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)

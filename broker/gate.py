@@ -5,6 +5,7 @@ What stands between a lane's references and their claims: one gate a lane. Pure 
     slots    one at a time, as a probe, while the breaker is half-open
     tokens   the rate limit: tokens in hand, from a bucket that all brokers share (broker/tokens.py)
     slowing  the pace after a 429
+    spacing  the pace of an endpoint whose connections have to be dropped
 
 A gate is asked before a claim, never after: what is claimed starts. So a claim never waits for
 leave while its lease runs, and a lane that is held keeps nobody else waiting.
@@ -17,11 +18,17 @@ from typing import Final, Literal
 from broker.breaker import Breaker
 from broker.bucket import Bucket, Shape, callback_shape
 from broker.slowing import Slowing
+from broker.spacing import Spacing
 from wheel_timer.biz import BizType
 
 # A token that found no use for so long is dropped: used later, it would come beside its successors.
 TOKEN_KEPT_MS: Final = 100.0
 ENDLESS: Final = 1 << 30
+# Of an answer too long to read the connection is dropped, and the next call dials. As fast as such
+# an endpoint answers, that takes a core, and the machine's 28,000 ports in a minute: a connection
+# stays in the kernel's books for so long on the side that dropped it.
+DROPS_PER_S: Final = 100.0
+DROPS_FORGOTTEN_MS: Final = 10_000.0
 
 Hold = Literal["paused", "breaker_open"]
 
@@ -33,6 +40,8 @@ class Gate:
         self._tokens = 0
         self._tokens_until_ms = 0.0
         self._slowing: Slowing | None = None
+        self._spacing: Spacing | None = None
+        self._spaced_until_ms = 0.0
         self._is_braked = is_braked
         self.next_ask_s = 0.0  # broker/tokens.py: no use to ask before
         self.local: Bucket | None = None  # while the shared one is out of reach
@@ -66,12 +75,20 @@ class Gate:
             self._slowing.refused(now_ms)
         self._see()
 
+    def dropped(self, now_ms: float) -> None:
+        """The connection of a call had to be dropped, whatever its answer was."""
+        if self._spacing is None:
+            self._spacing = Spacing(DROPS_PER_S, now_ms)
+            self._see()
+        self._spaced_until_ms = now_ms + DROPS_FORGOTTEN_MS
+
     def _see(self) -> None:
         self.is_narrow = (
             self.shape is not None
             or self._is_paused
             or self._is_braked
             or self._slowing is not None
+            or self._spacing is not None
             or not self.breaker.is_closed
         )
 
@@ -96,6 +113,12 @@ class Gate:
                 self._see()
             else:
                 room = self._slowing.room(now_ms)
+        if self._spacing is not None:
+            if now_ms > self._spaced_until_ms:
+                self._spacing = None
+                self._see()
+            else:
+                room = min(room, self._spacing.room(now_ms))
         if self.shape is None:
             return room
         return min(room, self._in_hand(now_ms))
@@ -106,9 +129,9 @@ class Gate:
             return None
         if self.breaker.is_open(now_ms):
             return self.breaker.until_ms
-        if self._slowing is not None and self._slowing.room(now_ms) < 1:
-            return self._slowing.next_ms(now_ms)
-        return None
+        spacings = [one for one in (self._slowing, self._spacing) if one is not None]
+        waits = [one.next_ms(now_ms) for one in spacings if one.room(now_ms) < 1]
+        return max(waits, default=None)
 
     def _in_hand(self, now_ms: float) -> int:
         return self._tokens if now_ms <= self._tokens_until_ms else 0
@@ -125,8 +148,9 @@ class Gate:
     def spend(self, claims: int) -> None:
         """So many are about to be claimed."""
         self._tokens -= claims
-        if self._slowing is not None:
-            self._slowing.spend(claims)
+        for one in (self._slowing, self._spacing):
+            if one is not None:
+                one.spend(claims)
 
     def refund(self, now_ms: float) -> None:
         """A claim was not made after all: its token serves the next one, if that comes soon."""

@@ -43,6 +43,10 @@ from wheel_timer.settings import Settings
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
+# What the kernel takes of an answer that nobody reads on; the kernel doubles it. An answer's body
+# is read up to as much (broker/attempt.py).
+RECEIVE_BYTES: Final = 65_536
+
 # Stated here and not left to ipaddress.is_private, whose meaning differs between Python's releases.
 _PRIVATE: Final = (
     ip_network("10.0.0.0/8"),
@@ -188,7 +192,10 @@ class Guard:
             refusal = self.refusal(address[0], () if attempt is None else attempt.within)
             if refusal is not None:
                 raise AddressRefused(errno.EACCES, refusal)
-        return socket.socket(family=family, type=kind, proto=protocol)
+        made = socket.socket(family=family, type=kind, proto=protocol)
+        # The kernel's own bound grows to megabytes: so much a receiver could send for nothing.
+        made.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, RECEIVE_BYTES)
+        return made
 
     def _judge(self, host: str, within: Allowed) -> str | None:
         try:

@@ -40,8 +40,8 @@ HOLD_MS: Final = 3_600_000
 SPREAD_MS: Final = 600_000
 RECALL_MS: Final = 60_000
 # A page each so often, and other lanes have the loop, and Postgres, in between: a small one where
-# work is put off, 2,000/s, which empties a lane before the sweep would find its tasks again.
-HOLD_ROWS: Final = 100
+# work is put off, 1,000/s, which empties a lane before the sweep would find its tasks again.
+HOLD_ROWS: Final = 50
 HOLD_EACH_S: Final = 0.05
 FETCH_EACH_S: Final = 0.05
 LOOK_EACH_S: Final = 30.0

@@ -39,7 +39,8 @@ class Answer(NamedTuple):
     What a call brought, as far as it counts here and in the attempt's record.
 
     status: None where no answer came whole; error and error_class then say why. release,
-    retry_after: the headers' raw values. excerpt: the beginning of the body, cleaned.
+    retry_after: the headers' raw values. excerpt: the beginning of the body, cleaned. is_dropped:
+    the body was too long to be read, so its connection is gone.
     """
 
     status: int | None
@@ -49,6 +50,7 @@ class Answer(NamedTuple):
     retry_after: str | None = None
     excerpt: str | None = None
     remote_address: str | None = None
+    is_dropped: bool = False
 
 
 class Policy(NamedTuple):

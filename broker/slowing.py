@@ -8,21 +8,20 @@ from __future__ import annotations
 
 from typing import Final
 
+from broker.spacing import Spacing
+
 SLOWEST_PER_S: Final = 0.5
 STEP_MS: Final = 1_000.0
 GROWTH: Final = 1.25
-# What comes while a turn is late: a tenth of a second of the pace, one at least.
-HELD_S: Final = 0.1
 
 
-class Slowing:
+class Slowing(Spacing):
     """A pace that was taken back. pace: calls a second when the first 429 came."""
 
     def __init__(self, pace: float, now_ms: float) -> None:
+        super().__init__(max(pace / 2, SLOWEST_PER_S), now_ms)
         self._free_at = 2 * max(pace, SLOWEST_PER_S)
-        self._per_s = max(pace / 2, SLOWEST_PER_S)
-        self._changed_ms = self._at_ms = now_ms
-        self._room = 0.0
+        self._changed_ms = now_ms
 
     def refused(self, now_ms: float) -> None:
         """One more 429."""
@@ -36,18 +35,3 @@ class Slowing:
             self._changed_ms += STEP_MS
             self._per_s *= GROWTH
         return self._per_s >= self._free_at
-
-    def room(self, now_ms: float) -> int:
-        """How many calls may go now."""
-        gained = max(0.0, now_ms - self._at_ms) / 1000 * self._per_s
-        self._room = min(max(1.0, self._per_s * HELD_S), self._room + gained)
-        self._at_ms = max(now_ms, self._at_ms)
-        return int(self._room + 1e-9)
-
-    def spend(self, calls: int) -> None:
-        """So many are about to go."""
-        self._room -= calls
-
-    def next_ms(self, now_ms: float) -> float:
-        """When there is room for a call."""
-        return now_ms + max(0.0, 1 - self._room) / self._per_s * 1000

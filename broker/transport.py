@@ -145,6 +145,11 @@ class AnswerBody(httpx.AsyncByteStream):
         return self._response.content.at_eof()
 
     @property
+    def length(self) -> int:
+        """Bytes, as its receiver has announced it; 0 where it has not."""
+        return self._response.content_length or 0
+
+    @property
     def remote_address(self) -> str | None:
         """The address that answered."""
         peer = self._response.wire.get_extra_info("peername")

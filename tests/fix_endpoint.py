@@ -274,7 +274,7 @@ class _Protocol(asyncio.Protocol):
             case "garbage":
                 write(b"SIP/9.9 banana\r\n\r\n")
             case "trickle":
-                write(b"HTTP/1.1 200 OK\r\ncontent-length: 1000000\r\n\r\n")
+                write(b"HTTP/1.1 200 OK\r\ncontent-length: 60000\r\n\r\n")
                 while True:
                     write(b"x")
                     await asyncio.sleep(answer.interval_s)

@@ -7,7 +7,7 @@ from collections import deque
 import pytest
 
 from broker.bucket import GRAIN_S, Bucket, shape_of
-from broker.gate import TOKEN_KEPT_MS
+from broker.gate import DROPS_FORGOTTEN_MS, DROPS_PER_S, TOKEN_KEPT_MS, Gate
 from broker.lane import Lane
 from tests.unit.test_lane import T, a_ref
 from wheel_timer.biz import BizType
@@ -129,3 +129,28 @@ def test_a_token_kept_for_long_is_dropped() -> None:
     lane.add(a_ref())
     assert lane.missing_tokens(T + TOKEN_KEPT_MS + 1) == 1
     assert not lane.wants(T + TOKEN_KEPT_MS + 1)
+
+
+def test_connections_that_have_to_be_dropped_are_made_at_a_pace() -> None:
+    gate = Gate(BizType(biz_type="orders", version=1))
+    gate.dropped(T)
+    assert gate.is_narrow
+    calls = 0
+    for ms in range(1, 2_001):
+        room = gate.allowed(T + ms)
+        assert room <= DROPS_PER_S / 10
+        gate.spend(room)
+        calls += room
+    assert calls == pytest.approx(2 * DROPS_PER_S, abs=DROPS_PER_S / 10)
+    next_ms = gate.next_ms(T + 2_001)
+    assert next_ms is not None
+    assert T + 2_001 < next_ms <= T + 2_101
+    assert gate.allowed(next_ms) > 1, "calls that come in batches"
+
+
+def test_the_pace_is_free_again_when_nothing_was_dropped_for_long() -> None:
+    gate = Gate(BizType(biz_type="orders", version=1))
+    gate.dropped(T)
+    assert gate.allowed(T + DROPS_FORGOTTEN_MS) < 100
+    assert gate.allowed(T + DROPS_FORGOTTEN_MS + 1) > 1_000
+    assert not gate.is_narrow
