@@ -1,19 +1,27 @@
-"""docs/backup.md, step by step: a database brought back to an earlier moment, a newer Redis."""
+"""
+docs/backup.md, step by step: a database brought back to an earlier moment, a newer Redis; and a
+copy for somewhere else. Every command of wheel-timer on that page is run here as it stands there.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
+import re
 import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import httpx
 import psycopg
 import pytest
 
+from tests.acceptance.fix_up import beside
 from tests.fault.harness import NewCluster
 from tests.fix_audits import Auditor
 from tests.fix_endpoint import Endpoint
@@ -25,14 +33,21 @@ from wheel_timer.database import Database
 from wheel_timer.embedded import DataDirectory, EmbeddedPostgres, EmbeddedRedis
 from wheel_timer.errors import DatabaseUnavailable
 from wheel_timer.store.audit import run_audits
-from wheel_timer.store.brake import pull_brake
-from wheel_timer.store.instance import adopt
 from wheel_timer.store.migrate import check_schema, migrate
 from wheel_timer.store.submit import submit
 from wheel_timer.store.task import lookup
 
 AHEAD_MS = 3_000
 MAX_AGE_MS = 1_500
+PAGE: Final = (Path(__file__).parents[2] / "docs" / "backup.md").read_text()
+ADOPT: Final = "wheel-timer adopt --paused"
+AUDIT: Final = "wheel-timer audit"
+CANCEL: Final = (
+    "wheel-timer ops start cancel --biz-type orders"
+    " --from 2026-11-21T11:00:00Z --to 2026-11-21T12:00:00Z"
+)
+RESUME: Final = "wheel-timer resume --all"
+MIGRATE: Final = "wheel-timer migrate"
 
 
 class Archived:
@@ -80,6 +95,20 @@ class Archived:
         }
 
 
+def test_these_are_the_commands_of_the_page() -> None:
+    found = re.findall(r"(?:^ *|`)(wheel-timer [a-z][^`\n]*)", PAGE, re.MULTILINE)
+    assert set(found) == {ADOPT, AUDIT, CANCEL, RESUME, MIGRATE}
+
+
+async def run(
+    command: str, *more: str, answers: int = 0, environ: Mapping[str, str] | None = None
+) -> str:
+    """A command of the page, with what a script needs beside; what it printed."""
+    done = await beside(*command.split()[1:], *more, environ=environ)
+    assert done.returncode == answers, (command, done.stdout, done.stderr)
+    return done.stdout
+
+
 @pytest.fixture
 def other_directory() -> Iterator[DataDirectory]:
     with tempfile.TemporaryDirectory(prefix=PREFIX) as path, DataDirectory(Path(path)) as locked:
@@ -113,12 +142,16 @@ async def test_a_restored_database_loses_nothing_and_calls_nobody_before_it_is_r
         now_ms = time.time_ns() // 1_000_000
         aged = [task_at(now_ms + AHEAD_MS, max_age_ms=MAX_AGE_MS) for _ in range(5)]
         await cluster.submit(aged)
-        far = await cluster.submit_at(*[30_000] * 5)
+        far = await cluster.submit_at(*[120_000] * 5)
+        # By themselves in their second, so that a window of time tells them from the others.
+        apart_ms = (now_ms + 2 * AHEAD_MS) // 1_000 * 1_000
+        unwanted = [task_at(apart_ms) for _ in range(5)]
+        await cluster.submit(unwanted)
         with psycopg.connect(cluster.database_url, autocommit=True) as connection:
             row = connection.execute("SELECT CAST(clock_timestamp() AS text)").fetchone()
         assert row is not None
         gone = await cluster.submit_at(100)
-        await endpoint.wait_for(36)
+        await endpoint.wait_for(41, timeout_s=20)
         for process in processes:
             process.stop()
             assert await process.gone() == 0
@@ -138,30 +171,44 @@ async def test_a_restored_database_loses_nothing_and_calls_nobody_before_it_is_r
         await db.read("SELECT pg_wal_replay_resume()", timeout_s=5)
         await until(lambda: _is_primary(db), 30)
 
-        # The brake was off at the moment that is restored: it is put on before anything runs.
-        assert await adopt(db, "default", reason="restored", actor="local") == "default"
+        # The brake was off at the moment that is restored: it is put on before anything runs. That
+        # moment is but seconds ago, so the processes of then seem to be alive.
+        environ = {"WHEEL_TIMER_DATABASE_URL": restored.url}
+        await run(ADOPT, answers=1, environ=environ)
+        await run(ADOPT, "--force", environ=environ)
+        audits = [
+            json.loads(line) for line in (await run(AUDIT, "--json", environ=environ)).splitlines()
+        ]
+        assert {one["name"] for one in audits if not one["holds"]} <= {"overdue"}
+        due = [("orders", len(repeated) + len(aged) + len(unwanted))]
+        await until(lambda: _is_due(db, due), 20)
         again = await new_cluster(restored.url, own_redis.url, "wt")
         (port,) = free_ports(1)
+        url = f"http://127.0.0.1:{port}"
         daemon = await again.daemon()
-        await again.broker(port=port)
+        await again.broker(port=port, role="both")
         await daemon.comes_to("leader.elected")
-        await until(lambda: _is_held(db, len(repeated) + len(aged)), 20)
-        assert len(endpoint.received) == 36
-        await pull_brake(db, None, actor="local")
-        await endpoint.wait_for(36 + len(repeated), timeout_s=15)
+        await until(lambda: _is_held(db, due[0][1]), 20)
+        assert len(endpoint.received) == 41
+        cancel = re.sub(r"--from \S+", f"--from {_shown(apart_ms)}", CANCEL)
+        cancel = re.sub(r"--to \S+", f"--to {_shown(apart_ms + 1_000)}", cancel)
+        await run(cancel, "--yes", "--url", url)
+        await until(lambda: _is_cancelled(db, len(unwanted)), 20)
+        await run(RESUME, "--url", url)
+        await endpoint.wait_for(41 + len(repeated), timeout_s=15)
         await until(lambda: _is_settled(db, len(far)), 20)
 
         calls = Counter(call.task_id for call in endpoint.received)
         assert {calls[str(task_id)] for task_id in repeated} == {2}
         assert {calls[str(task_id)] for task_id in (*done, *gone)} == {1}
-        assert {calls[str(task.task_id)] for task in aged} == {1}
+        assert {calls[str(task.task_id)] for task in (*aged, *unwanted)} == {1}
         assert {calls[str(task_id)] for task_id in far} == {0}
         _, rows = await db.read(
             "SELECT last_error, count(*) FROM timer_task WHERE status = 2 GROUP BY 1", timeout_s=5
         )
         assert rows == [("expired", len(aged))]
         async with httpx.AsyncClient() as client:
-            text = (await client.get(f"http://127.0.0.1:{port}/metrics")).text
+            text = (await client.get(f"{url}/metrics")).text
         counted = [line for line in text.splitlines() if line.startswith("wheel_timer_repeats")]
         assert counted == [f'wheel_timer_repeats_total{{reason="restored"}} {len(repeated)}.0']
         await again.audits_hold()
@@ -184,12 +231,18 @@ async def test_a_dump_restored_on_a_server_that_lacks_the_reader_is_whole_after_
     ):
         program = str(own_postgres.program(command[0]))
         await asyncio.to_thread(subprocess.run, [program, *command[1:]], check=True, timeout=60)
-    await asyncio.to_thread(migrate, own_postgres.url, "public", 1)
+    environ = {
+        "WHEEL_TIMER_DATABASE_URL": own_postgres.url,
+        "WHEEL_TIMER_INSTANCE": "staging",
+    }
+    await run(MIGRATE, environ=environ)
+    await run(ADOPT, environ=environ)
     copy = Database(own_postgres.url, name="copy")
     reads = "SELECT has_table_privilege('wheel_timer_reader', 'timer_task_view', 'SELECT')"
     assert await _one(copy, reads) is True
     assert set(await lookup(copy, [task.task_id for task in tasks])) == {t.task_id for t in tasks}
-    assert await adopt(copy, "staging", reason="a look", actor="local") == "default"
+    assert await _one(copy, "SELECT instance FROM timer_meta") == "staging"
+    assert await _one(copy, "SELECT count(*) FROM timer_brake") == 1
     await submit(copy, 0, [task_at(tasks[0].start_time_ms)])
     await copy.close()
     auditor = Auditor(own_postgres.url)
@@ -220,3 +273,18 @@ async def _is_held(db: Database, count: int) -> bool:
 
 async def _is_settled(db: Database, but: int) -> bool:
     return await _one(db, "SELECT count(*) FROM timer_task WHERE status = 0") == but
+
+
+async def _is_due(db: Database, expected: list[tuple[str, int]]) -> bool:
+    """By the query of the page."""
+    query = PAGE.partition("```sql")[2].partition("```")[0].strip().rstrip(";")
+    _, rows = await db.read(f"SELECT biz_type, count FROM ({query}) AS q", timeout_s=10)
+    return rows == expected
+
+
+async def _is_cancelled(db: Database, count: int) -> bool:
+    return await _one(db, "SELECT count(*) FROM timer_task WHERE status = 3") == count
+
+
+def _shown(moment_ms: int) -> str:
+    return f"{datetime.fromtimestamp(moment_ms / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
