@@ -147,8 +147,9 @@ class Load:
         task.move, task.move_ns = _answered(status), time.time_ns()
 
     async def _sleep_within(self, task: Submitted) -> None:
-        left_s = (task.asked_ms[-1] - self._now_ms()) / 1000
-        await asyncio.sleep(max(0.0, self._random.uniform(0, left_s + 0.02)))
+        # The clock may have been set back by minutes since it was asked for.
+        left_ms = min(FAR_MS[1], task.asked_ms[-1] - self._now_ms())
+        await asyncio.sleep(max(0.0, self._random.uniform(0, left_ms / 1000 + 0.02)))
 
     async def _call(self, method: str, path: str, body: Any, taken: set[int]) -> tuple[int, Any]:
         """The first answer that is one; (0, None) where none came. An answer that no client should
