@@ -139,7 +139,10 @@ class _Watched:
 
 
 class _Told(AnswerBody):
-    """An answer's body that keeps its beginning as it is read. Never taken for read already."""
+    """
+    An answer's body that keeps its beginning as it is read. Never taken for read already, or for
+    too long: who tries an endpoint wants to see what it says.
+    """
 
     def __init__(self, inner: AnswerBody) -> None:
         self._inner = inner
@@ -148,6 +151,10 @@ class _Told(AnswerBody):
     @property
     def is_read(self) -> bool:
         return False
+
+    @property
+    def length(self) -> int:
+        return 0
 
     @property
     def remote_address(self) -> str | None:
