@@ -101,12 +101,13 @@ class Members:
             for name, beaten_ms in alive.items()
             if name != self._me and name not in gone
         }
-        for name, beaten_ms in others.items():
-            if beaten_ms > self._joined_ms and beaten_ms > self._first_ms.setdefault(
-                name, beaten_ms
-            ):
-                self._confirmed.add(name)
-        self._is_settled = self._is_settled or others.keys() <= self._confirmed
+        if not self._is_settled:
+            for name, beaten_ms in others.items():
+                if beaten_ms > self._joined_ms and beaten_ms > self._first_ms.setdefault(
+                    name, beaten_ms
+                ):
+                    self._confirmed.add(name)
+            self._is_settled = others.keys() <= self._confirmed
         self._pace(now_ms, others)
         self._beaten_ms = now_ms
         self._others = others

@@ -10,6 +10,7 @@ from threading import Event
 from typing import Any, Final
 
 import pytest
+from aiohttp.abc import ResolveResult
 
 from broker import resolver as module
 from broker.resolver import THREADS, Resolver
@@ -83,6 +84,56 @@ async def test_a_name_that_was_quick_once_and_is_silent_now_takes_one_thread_of_
             await resolver.resolve("silent")
     monkeypatch.setattr(module, "LOOKUP_S", 5.0)
     assert await resolver.resolve("neighbour")
+
+
+async def test_names_of_one_domain_that_fall_silent_together_leave_room_to_the_quick(
+    names: NameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "LOOKUP_S", 5.0)
+    resolver = Resolver()
+    many = [f"silent-{n}" for n in range(THREADS + 8)]
+
+    async def fall_silent(count: int) -> list[asyncio.Task[list[ResolveResult]]]:
+        names.speak.set()
+        for name in (*many[:count], "neighbour"):
+            # The first makes it a quick one.
+            await resolver.resolve(name)
+            await resolver.resolve(name)
+        names.speak.clear()
+        before = names.asked.total()
+        silent = [asyncio.create_task(resolver.resolve(name)) for name in many[:count]]
+
+        async def have_their_threads() -> bool:
+            return names.asked.total() - before == min(count, THREADS)
+
+        await until(have_their_threads)
+        return silent
+
+    async def speak(silent: list[asyncio.Task[list[ResolveResult]]]) -> None:
+        names.speak.set()
+        await asyncio.gather(*silent)
+
+    silent = await fall_silent(len(many))
+    assert await resolver.resolve("neighbour")
+    assert not any(task.done() for task in silent)
+    await speak(silent)
+    # There is an end to that; and who was late has left neither more nor less room than there was.
+    monkeypatch.setattr(module, "LATE_MAX", 0)
+    silent = await fall_silent(THREADS - 1)
+    assert await resolver.resolve("neighbour")
+    await speak(silent)
+    silent = await fall_silent(THREADS)
+    monkeypatch.setattr(module, "LOOKUP_S", 0.1)
+    with pytest.raises(OSError, match="no answer"):
+        await resolver.resolve("neighbour")
+    await speak(silent)
+
+
+async def test_what_is_no_name_says_so_at_once_and_keeps_no_thread() -> None:
+    resolver = Resolver()
+    for _ in range(THREADS + 1):
+        with pytest.raises(OSError, match="is not a name"):
+            await resolver.resolve("x" * 64)
 
 
 async def test_a_name_that_there_is_not_says_so(names: NameServer) -> None:
