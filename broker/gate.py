@@ -5,7 +5,7 @@ What stands between a lane's references and their claims: one gate a lane. Pure 
     slots    one at a time, as a probe, while the breaker is half-open
     tokens   the rate limit: tokens in hand, from a bucket that all brokers share (broker/tokens.py)
     slowing  the pace after a 429
-    spacing  the pace of an endpoint whose connections have to be dropped
+    spacing  the pace of an endpoint whose connections have to be dropped, one after the other
 
 A gate is asked before a claim, never after: what is claimed starts. So a claim never waits for
 leave while its lease runs, and a lane that is held keeps nobody else waiting.
@@ -26,8 +26,11 @@ TOKEN_KEPT_MS: Final = 100.0
 ENDLESS: Final = 1 << 30
 # Of an answer too long to read the connection is dropped, and the next call dials. As fast as such
 # an endpoint answers, that takes a core, and the machine's 28,000 ports in a minute: a connection
-# stays in the kernel's books for so long on the side that dropped it.
+# stays in the kernel's books for so long on the side that dropped it. Some of a busy lane's, or of
+# a task's own URL, are no reason to keep all others back.
 DROPS_PER_S: Final = 100.0
+DROPS_FREE: Final = 25.0
+DROPS_FREE_PER_S: Final = 50.0
 DROPS_FORGOTTEN_MS: Final = 10_000.0
 
 Hold = Literal["paused", "breaker_open"]
@@ -42,6 +45,8 @@ class Gate:
         self._slowing: Slowing | None = None
         self._spacing: Spacing | None = None
         self._spaced_until_ms = 0.0
+        self._drops = 0.0
+        self._dropped_ms = 0.0
         self._is_braked = is_braked
         self.next_ask_s = 0.0  # broker/tokens.py: no use to ask before
         self.local: Bucket | None = None  # while the shared one is out of reach
@@ -77,6 +82,11 @@ class Gate:
 
     def dropped(self, now_ms: float) -> None:
         """The connection of a call had to be dropped, whatever its answer was."""
+        forgotten = max(0.0, now_ms - self._dropped_ms) / 1000 * DROPS_FREE_PER_S
+        self._drops = min(DROPS_FREE, max(0.0, self._drops - forgotten) + 1)
+        self._dropped_ms = now_ms
+        if self._drops < DROPS_FREE:
+            return
         if self._spacing is None:
             self._spacing = Spacing(DROPS_PER_S, now_ms)
             self._see()

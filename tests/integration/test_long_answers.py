@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 import pytest_asyncio
 
-from broker.gate import DROPS_PER_S
+from broker.gate import DROPS_FREE, DROPS_PER_S
 from broker.guard import RECEIVE_BYTES, Guard
 from tests.fix_delivery import Delivery
 from tests.fix_endpoint import Answer, Endpoint
@@ -89,9 +89,9 @@ async def test_an_endpoint_that_answers_so_is_called_at_a_pace(
 ) -> None:
     endpoint.answer = Answer(fault="flood")
     await delivery.configure(callback_url=endpoint.url, max_concurrency=4)
-    tasks = await delivery.submit(60)
-    calls = await endpoint.wait_for(60)
-    # What had started before the first was dropped is beyond the pace, and so is a batch.
-    paced = 60 - 4 - DROPS_PER_S / 10
+    tasks = await delivery.submit(100)
+    calls = await endpoint.wait_for(100)
+    # What had started before so many were dropped is beyond the pace, and so is a batch.
+    paced = 100 - 2 * DROPS_FREE - 4 - DROPS_PER_S / 10
     assert calls[-1].arrival_ns - calls[0].arrival_ns > 0.9 * paced / DROPS_PER_S * 1e9
-    assert await delivery.settled(tasks) == ["finished"] * 60
+    assert await delivery.settled(tasks) == ["finished"] * 100

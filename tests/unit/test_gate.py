@@ -7,7 +7,14 @@ from collections import deque
 import pytest
 
 from broker.bucket import GRAIN_S, Bucket, shape_of
-from broker.gate import DROPS_FORGOTTEN_MS, DROPS_PER_S, TOKEN_KEPT_MS, Gate
+from broker.gate import (
+    DROPS_FORGOTTEN_MS,
+    DROPS_FREE,
+    DROPS_FREE_PER_S,
+    DROPS_PER_S,
+    TOKEN_KEPT_MS,
+    Gate,
+)
 from broker.lane import Lane
 from tests.unit.test_lane import T, a_ref
 from wheel_timer.biz import BizType
@@ -131,9 +138,35 @@ def test_a_token_kept_for_long_is_dropped() -> None:
     assert not lane.wants(T + TOKEN_KEPT_MS + 1)
 
 
-def test_connections_that_have_to_be_dropped_are_made_at_a_pace() -> None:
+def dropping() -> Gate:
+    """At T it had to drop more than a few."""
     gate = Gate(BizType(biz_type="orders", version=1))
-    gate.dropped(T)
+    for _ in range(int(DROPS_FREE)):
+        gate.dropped(T)
+    return gate
+
+
+def test_some_connections_that_have_to_be_dropped_keep_nobody_back() -> None:
+    gate = Gate(BizType(biz_type="orders", version=1))
+    every_ms = round(1000 / DROPS_FREE_PER_S)
+    for ms in range(0, 60_000, every_ms):
+        gate.dropped(T + ms)
+        assert not gate.is_narrow
+    for ms in range(0, 2_000, every_ms // 2):
+        gate.dropped(T + 60_000 + ms)
+    assert gate.is_narrow
+
+
+def test_a_pace_that_leaves_few_to_be_dropped_is_given_up() -> None:
+    gate = dropping()
+    for ms in range(20, round(DROPS_FORGOTTEN_MS), 25):
+        gate.dropped(T + ms)
+        assert gate.allowed(T + ms) < 100
+    assert gate.allowed(T + DROPS_FORGOTTEN_MS + 1_000) > 1_000
+
+
+def test_connections_that_have_to_be_dropped_are_made_at_a_pace() -> None:
+    gate = dropping()
     assert gate.is_narrow
     calls = 0
     for ms in range(1, 2_001):
@@ -149,8 +182,7 @@ def test_connections_that_have_to_be_dropped_are_made_at_a_pace() -> None:
 
 
 def test_the_pace_is_free_again_when_nothing_was_dropped_for_long() -> None:
-    gate = Gate(BizType(biz_type="orders", version=1))
-    gate.dropped(T)
+    gate = dropping()
     assert gate.allowed(T + DROPS_FORGOTTEN_MS) < 100
     assert gate.allowed(T + DROPS_FORGOTTEN_MS + 1) > 1_000
     assert not gate.is_narrow
