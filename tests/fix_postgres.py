@@ -147,7 +147,9 @@ def _directory(parent: Path | None = None) -> Iterator[DataDirectory]:
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=parent))
     with DataDirectory(path) as locked:
         yield locked
-    shutil.rmtree(path)
+        # Locked still: another session that begins would remove it as well. That one may come to it
+        # all the same, once the lock's own file is gone.
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def _drop(server: EmbeddedPostgres, url: str) -> None:
