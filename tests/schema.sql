@@ -857,26 +857,29 @@ CREATE FUNCTION public.wheel_fetch_v1(p_shard smallint, p_reason text, p_biz_typ
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_closed bigint;
-    v_now    bigint;
+    v_closed  bigint;
+    v_now     bigint;
+    v_tids    tid[];
+    v_moments bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
     FOR i IN 1..coalesce(cardinality(p_biz_types), 0) LOOP
-        RETURN QUERY
-        WITH first AS MATERIALIZED (
-            SELECT q.task_id, q.due_at - p_visibility_ms AS moment
+        SELECT array_agg(w.tid), array_agg(w.moment) INTO v_tids, v_moments
+        FROM (
+            SELECT q.ctid AS tid, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
             WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
             FOR UPDATE SKIP LOCKED
-        )
+        ) AS w;
+        RETURN QUERY
         UPDATE timer_requeue AS q
         SET reason = 'published', due_at = greatest(v_now + p_visibility_ms, v_closed + 1)
-        FROM first AS f
-        WHERE q.task_id = f.task_id
+        FROM unnest(v_tids, v_moments) AS f(tid, moment)
+        WHERE q.ctid = f.tid
         RETURNING q.task_id, q.start_time,
             CASE
                 WHEN p_reason = 'held' THEN q.start_time
@@ -901,12 +904,12 @@ CREATE FUNCTION public.wheel_fill_v1(p_shard smallint, p_epoch bigint, p_biz_typ
     AS $$
 DECLARE
     v_closed bigint;
-    v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(w.task_id) INTO v_ids
+    SELECT array_agg(w.tid) INTO v_tids
     FROM (
-        SELECT q.task_id
+        SELECT q.ctid AS tid
         FROM timer_requeue AS q
         WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
             -- What was pulled before, and was not yet read by the hand, stays where it is.
@@ -915,15 +918,13 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ) AS w;
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
-    WHERE q.task_id = ANY (v_ids);
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    RETURN coalesce(cardinality(v_ids), 0);
+    RETURN coalesce(cardinality(v_tids), 0);
 END
 $$;
 
@@ -2002,6 +2003,7 @@ CREATE FUNCTION public.wheel_pull_v1(p_shard smallint, p_epoch bigint, p_after_d
 DECLARE
     v_closed bigint;
     v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     SELECT count(*), array_agg(r.task_id) FILTER (WHERE r.reason = 'published'),
@@ -2011,22 +2013,21 @@ BEGIN
         SELECT q.task_id, q.due_at, q.reason
         FROM timer_requeue AS q
         WHERE q.shard = p_shard AND q.due_at >= p_after_due
-            AND (q.due_at, q.task_id) > (p_after_due, p_after_id)
-        ORDER BY q.shard, q.due_at, q.task_id
+            AND (q.due_at, uuid_send(q.task_id)) > (p_after_due, uuid_send(p_after_id))
+        ORDER BY q.shard, q.due_at, uuid_send(q.task_id)
         LIMIT p_limit
     ) AS r;
 
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (WHERE l.reason = 'published' AND l.due_at > v_closed + 1)
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(v_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (v_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     GET DIAGNOSTICS pulled = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2552,33 +2553,44 @@ DECLARE
     v_closed  bigint;
     v_dropped integer;
     v_moved   integer;
-    v_ids     uuid[];
+    v_drops   tid[];
+    v_tids    tid[];
     v_again   bigint[];
     v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
-    INTO v_ids, v_again, v_reasons
+    -- Here and wherever requeue rows are looked up: by task_id and nothing else, then by where the
+    -- lock holds them. Any other condition, or a join that can be turned round, is another way for
+    -- a planner who believes the table to be empty (see timer_requeue_due); and a condition around
+    -- a SELECT without LIMIT is moved into it.
+    SELECT array_agg(k.tid) FILTER (WHERE r.again IS NULL),
+        array_agg(k.tid) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.again) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.reason) FILTER (WHERE r.again IS NOT NULL)
+    INTO v_drops, v_tids, v_again, v_reasons
     FROM (
-        SELECT q.task_id, r.again, r.reason
-        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
-        JOIN timer_requeue AS q ON q.task_id = r.task_id
-        WHERE q.due_at <= p_to
-        ORDER BY q.task_id
-        FOR UPDATE OF q
-    ) AS l;
+        SELECT *
+        FROM unnest(p_task_ids, p_again, p_reasons) AS u(task_id, again, reason)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.due_at
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.due_at <= p_to;
 
-    DELETE FROM timer_requeue AS q
-    USING unnest(v_ids, v_again) AS r(task_id, again)
-    WHERE q.task_id = r.task_id AND r.again IS NULL;
+    DELETE FROM timer_requeue AS q WHERE q.ctid = ANY (v_drops);
     GET DIAGNOSTICS v_dropped = ROW_COUNT;
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
         reason = coalesce(r.reason, q.reason)
-    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
-    WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
+    FROM unnest(v_tids, v_again, v_reasons) AS r(tid, again, reason)
+    WHERE q.ctid = r.tid;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2610,6 +2622,7 @@ DECLARE
     v_first_slot integer;
     v_recalled   uuid[];
     v_page       uuid[];
+    v_tids       tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -2665,17 +2678,25 @@ BEGIN
         v_recalled := v_recalled || v_page;
     END LOOP;
 
+    SELECT array_agg(k.tid), array_agg(r.moment) INTO v_tids, v_moments
+    FROM (
+        SELECT *
+        FROM unnest(v_ids, v_moments) AS u(task_id, moment)
+        WHERE u.task_id = ANY (v_recalled)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.reason
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.reason = 'retry';
     UPDATE timer_requeue AS q
     SET due_at = l.moment
-    FROM (
-        SELECT w.task_id, r.moment
-        FROM unnest(v_ids, v_moments) AS r(task_id, moment)
-        JOIN timer_requeue AS w ON w.task_id = r.task_id
-        WHERE r.task_id = ANY (v_recalled) AND w.reason = 'retry'
-        ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+    FROM unnest(v_tids, v_moments) AS l(tid, moment)
+    WHERE q.ctid = l.tid;
     RETURN coalesce(cardinality(v_ids), 0);
 END
 $_$;
@@ -2902,9 +2923,9 @@ BEGIN
         WHERE r.shard = p_shard
             AND r.due_at > p_after
             AND r.due_at <= p_to
-            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+            AND (r.due_at, uuid_send(r.task_id)) > (p_after_due, uuid_send(p_after_id))
             AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT p_limit
     ) AS q;
 
@@ -2944,6 +2965,7 @@ DECLARE
     v_closed  bigint;
     v_current bigint;
     v_ids     uuid[];
+    v_tids    tid[];
     v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -2954,20 +2976,19 @@ BEGIN
         SELECT r.task_id
         FROM timer_requeue AS r
         WHERE r.shard = p_shard AND r.due_at <= v_current
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT 1000
     ) AS b;
     IF v_ids IS NOT NULL THEN
-        UPDATE timer_requeue AS q
-        SET due_at = v_closed + 1
+        SELECT array_agg(l.tid) FILTER (WHERE l.due_at <= v_current) INTO v_tids
         FROM (
-            SELECT r.task_id
+            SELECT r.ctid AS tid, r.due_at
             FROM timer_requeue AS r
-            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
+            WHERE r.task_id = ANY (v_ids)
             ORDER BY r.task_id
             FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        ) AS l;
+        UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
         GET DIAGNOSTICS v_rescued = ROW_COUNT;
     END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -3224,12 +3245,11 @@ BEGIN
         FROM unnest(v_stops, v_biz_types, v_places, v_creates)
             AS r(stop, biz_type, place, create_time)
         WHERE r.stop;
-        DELETE FROM timer_requeue AS q
-        USING (
-            SELECT w.task_id FROM timer_requeue AS w
-            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        PERFORM FROM timer_requeue AS q
+        WHERE q.task_id = ANY (v_stopped)
+        ORDER BY q.task_id
+        FOR UPDATE;
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_stopped);
         EXECUTE format(
             'UPDATE %I AS t
             SET biz_data = NULL, content_type = ''erased''
@@ -3827,19 +3847,21 @@ CREATE FUNCTION public.wheel_unfetch_v1(p_shard smallint, p_task_ids uuid[]) RET
     AS $$
 DECLARE
     v_closed bigint;
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (
+        WHERE l.reason = 'published' AND l.shard = p_shard AND l.due_at > v_closed + 1
+    )
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(p_task_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.shard, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (p_task_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
 END
 $$;
 
@@ -4470,7 +4492,7 @@ CREATE INDEX timer_operation_running ON public.timer_operation USING btree (crea
 
 CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_time, operation_id);
 
-CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
+CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, uuid_send(task_id));
 
 CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text, 'overflow'::text]));
 

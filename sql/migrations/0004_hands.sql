@@ -142,9 +142,9 @@ BEGIN
         WHERE r.shard = p_shard
             AND r.due_at > p_after
             AND r.due_at <= p_to
-            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+            AND (r.due_at, uuid_send(r.task_id)) > (p_after_due, uuid_send(p_after_id))
             AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT p_limit
     ) AS q;
 
@@ -196,33 +196,44 @@ DECLARE
     v_closed  bigint;
     v_dropped integer;
     v_moved   integer;
-    v_ids     uuid[];
+    v_drops   tid[];
+    v_tids    tid[];
     v_again   bigint[];
     v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
-    INTO v_ids, v_again, v_reasons
+    -- Here and wherever requeue rows are looked up: by task_id and nothing else, then by where the
+    -- lock holds them. Any other condition, or a join that can be turned round, is another way for
+    -- a planner who believes the table to be empty (see timer_requeue_due); and a condition around
+    -- a SELECT without LIMIT is moved into it.
+    SELECT array_agg(k.tid) FILTER (WHERE r.again IS NULL),
+        array_agg(k.tid) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.again) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.reason) FILTER (WHERE r.again IS NOT NULL)
+    INTO v_drops, v_tids, v_again, v_reasons
     FROM (
-        SELECT q.task_id, r.again, r.reason
-        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
-        JOIN timer_requeue AS q ON q.task_id = r.task_id
-        WHERE q.due_at <= p_to
-        ORDER BY q.task_id
-        FOR UPDATE OF q
-    ) AS l;
+        SELECT *
+        FROM unnest(p_task_ids, p_again, p_reasons) AS u(task_id, again, reason)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.due_at
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.due_at <= p_to;
 
-    DELETE FROM timer_requeue AS q
-    USING unnest(v_ids, v_again) AS r(task_id, again)
-    WHERE q.task_id = r.task_id AND r.again IS NULL;
+    DELETE FROM timer_requeue AS q WHERE q.ctid = ANY (v_drops);
     GET DIAGNOSTICS v_dropped = ROW_COUNT;
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
         reason = coalesce(r.reason, q.reason)
-    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
-    WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
+    FROM unnest(v_tids, v_again, v_reasons) AS r(tid, again, reason)
+    WHERE q.ctid = r.tid;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -248,6 +259,7 @@ DECLARE
     v_closed  bigint;
     v_current bigint;
     v_ids     uuid[];
+    v_tids    tid[];
     v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -258,20 +270,19 @@ BEGIN
         SELECT r.task_id
         FROM timer_requeue AS r
         WHERE r.shard = p_shard AND r.due_at <= v_current
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT 1000
     ) AS b;
     IF v_ids IS NOT NULL THEN
-        UPDATE timer_requeue AS q
-        SET due_at = v_closed + 1
+        SELECT array_agg(l.tid) FILTER (WHERE l.due_at <= v_current) INTO v_tids
         FROM (
-            SELECT r.task_id
+            SELECT r.ctid AS tid, r.due_at
             FROM timer_requeue AS r
-            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
+            WHERE r.task_id = ANY (v_ids)
             ORDER BY r.task_id
             FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        ) AS l;
+        UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
         GET DIAGNOSTICS v_rescued = ROW_COUNT;
     END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;

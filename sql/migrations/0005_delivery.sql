@@ -414,12 +414,11 @@ BEGIN
         FROM unnest(v_stops, v_biz_types, v_places, v_creates)
             AS r(stop, biz_type, place, create_time)
         WHERE r.stop;
-        DELETE FROM timer_requeue AS q
-        USING (
-            SELECT w.task_id FROM timer_requeue AS w
-            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        PERFORM FROM timer_requeue AS q
+        WHERE q.task_id = ANY (v_stopped)
+        ORDER BY q.task_id
+        FOR UPDATE;
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_stopped);
         EXECUTE format(
             'UPDATE %I AS t
             SET biz_data = NULL, content_type = ''erased''

@@ -112,6 +112,7 @@ DECLARE
     v_first_slot integer;
     v_recalled   uuid[];
     v_page       uuid[];
+    v_tids       tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -167,17 +168,25 @@ BEGIN
         v_recalled := v_recalled || v_page;
     END LOOP;
 
+    SELECT array_agg(k.tid), array_agg(r.moment) INTO v_tids, v_moments
+    FROM (
+        SELECT *
+        FROM unnest(v_ids, v_moments) AS u(task_id, moment)
+        WHERE u.task_id = ANY (v_recalled)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.reason
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.reason = 'retry';
     UPDATE timer_requeue AS q
     SET due_at = l.moment
-    FROM (
-        SELECT w.task_id, r.moment
-        FROM unnest(v_ids, v_moments) AS r(task_id, moment)
-        JOIN timer_requeue AS w ON w.task_id = r.task_id
-        WHERE r.task_id = ANY (v_recalled) AND w.reason = 'retry'
-        ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+    FROM unnest(v_tids, v_moments) AS l(tid, moment)
+    WHERE q.ctid = l.tid;
     RETURN coalesce(cardinality(v_ids), 0);
 END
 $$;

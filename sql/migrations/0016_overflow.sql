@@ -25,6 +25,7 @@ AS $$
 DECLARE
     v_closed bigint;
     v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     SELECT count(*), array_agg(r.task_id) FILTER (WHERE r.reason = 'published'),
@@ -34,22 +35,21 @@ BEGIN
         SELECT q.task_id, q.due_at, q.reason
         FROM timer_requeue AS q
         WHERE q.shard = p_shard AND q.due_at >= p_after_due
-            AND (q.due_at, q.task_id) > (p_after_due, p_after_id)
-        ORDER BY q.shard, q.due_at, q.task_id
+            AND (q.due_at, uuid_send(q.task_id)) > (p_after_due, uuid_send(p_after_id))
+        ORDER BY q.shard, q.due_at, uuid_send(q.task_id)
         LIMIT p_limit
     ) AS r;
 
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (WHERE l.reason = 'published' AND l.due_at > v_closed + 1)
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(v_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (v_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     GET DIAGNOSTICS pulled = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -140,12 +140,12 @@ SET jit = off
 AS $$
 DECLARE
     v_closed bigint;
-    v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(w.task_id) INTO v_ids
+    SELECT array_agg(w.tid) INTO v_tids
     FROM (
-        SELECT q.task_id
+        SELECT q.ctid AS tid
         FROM timer_requeue AS q
         WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
             -- What was pulled before, and was not yet read by the hand, stays where it is.
@@ -154,15 +154,13 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ) AS w;
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
-    WHERE q.task_id = ANY (v_ids);
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    RETURN coalesce(cardinality(v_ids), 0);
+    RETURN coalesce(cardinality(v_tids), 0);
 END
 $$;
 
@@ -229,26 +227,29 @@ SET jit = off
 AS $$
 #variable_conflict use_column
 DECLARE
-    v_closed bigint;
-    v_now    bigint;
+    v_closed  bigint;
+    v_now     bigint;
+    v_tids    tid[];
+    v_moments bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
     FOR i IN 1..coalesce(cardinality(p_biz_types), 0) LOOP
-        RETURN QUERY
-        WITH first AS MATERIALIZED (
-            SELECT q.task_id, q.due_at - p_visibility_ms AS moment
+        SELECT array_agg(w.tid), array_agg(w.moment) INTO v_tids, v_moments
+        FROM (
+            SELECT q.ctid AS tid, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
             WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
             FOR UPDATE SKIP LOCKED
-        )
+        ) AS w;
+        RETURN QUERY
         UPDATE timer_requeue AS q
         SET reason = 'published', due_at = greatest(v_now + p_visibility_ms, v_closed + 1)
-        FROM first AS f
-        WHERE q.task_id = f.task_id
+        FROM unnest(v_tids, v_moments) AS f(tid, moment)
+        WHERE q.ctid = f.tid
         RETURNING q.task_id, q.start_time,
             CASE
                 WHEN p_reason = 'held' THEN q.start_time
@@ -277,18 +278,20 @@ SET jit = off
 AS $$
 DECLARE
     v_closed bigint;
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (
+        WHERE l.reason = 'published' AND l.shard = p_shard AND l.due_at > v_closed + 1
+    )
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(p_task_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.shard, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (p_task_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
 END
 $$;
