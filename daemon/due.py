@@ -11,8 +11,8 @@ An unfenced tick: close -> barrier not passed -> publish what lies beyond the la
 
 A window longer than PAGES_AT_ONCE leaves a rest (daemon/rests.py): it is read on beside the next
 ticks, in the time they leave, so that a million tasks of one second delay nobody else's; of that
-second itself, what is not of a lane that is full comes first. current_time stays before the first
-rest, though what lies behind it is published already.
+second itself, what is not of a lane that is full, or of which much is due, comes first.
+current_time stays before the first rest, though what lies behind it is published already.
 
 A crash between any two steps repeats the range; claims make that harmless. Idle, there is one look
 a second at what is due within two look-aheads, and one close a minute.
@@ -220,12 +220,14 @@ class DueHand:
         while key is not None:
             if pages:
                 rest = rest._replace(key=key)
-                others, of_full = split(rest, self._publisher.full)
+                is_long = pages >= PAGES_AT_ONCE and not is_behind
+                heavy = self._publisher.heavy if is_long else ()
+                others, of_full = split(rest, self._publisher.full, heavy)
                 if of_full and is_behind:
                     for other in reversed(others):
                         of_full += await self._pages(other, is_behind=True, fenced=fenced)
                     return of_full
-                if of_full or (pages >= PAGES_AT_ONCE and not is_behind):
+                if of_full or is_long:
                     return others + of_full
             key = await self._page(rest, fenced=fenced)
             pages += 1
@@ -259,7 +261,7 @@ class DueHand:
         began_s, lined_up = time.monotonic(), self._publisher.lined_up
         key = await self._page(rest, fenced=True)
         now_s = time.monotonic()
-        self._rests.was_read(key, self._publisher.full, now_s)
+        self._rests.was_read(key, self._publisher.full, self._publisher.heavy, now_s)
         if rest.is_of_full and self._publisher.lined_up > lined_up:
             self._rests.pause(now_s - began_s, now_s)
         await self._advance()

@@ -12,6 +12,7 @@ is a transaction of its own a page, after the publish: a crash in between repeat
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
@@ -34,13 +35,16 @@ log: Final = logging.getLogger(__name__)
 
 # A near task's net is due this long after the moment at which its broker was to publish it.
 NEAR_NET_MS: Final = 2_000
+# Of the wheel in one tick; asked only where a tick was longer than ten pages.
+HEAVY_ROWS: Final = PAGE_ROWS // 2
 
 
 class Publisher:
     """
     The pages of one shard for one term. visibility_ms: when what Redis was not there for comes
     again. published: rows dealt with so far; lined_up: tasks of the wheel that were put in line
-    instead. full: lanes that had no room in this tick.
+    instead. full: lanes that had no room in this tick. taken: tasks of the wheel in this tick, by
+    biz_type.
     """
 
     def __init__(
@@ -62,6 +66,7 @@ class Publisher:
         self.published = 0
         self.lined_up = 0
         self.full: set[str] = set()
+        self.taken: Counter[str] = Counter()
         self._announced_epoch = 0
         self._knows_lines = False
 
@@ -73,6 +78,7 @@ class Publisher:
         leader = self._leader
         self._windows.new_tick()
         self.full.clear()
+        self.taken.clear()
         if not self._knows_lines:
             self._windows.stand(await lines(self._db, leader.shard))
             self._knows_lines = True
@@ -111,6 +117,7 @@ class Publisher:
     async def _fresh(self, page: Sequence[Due], *, fenced: bool) -> None:
         now_ms = int(self._clock.now_ms())
         refs = [Ref(id_, start_ms, start_ms, now_ms, biz) for id_, start_ms, biz in page]
+        self.taken.update(ref.biz_type for ref in refs)
         left = await self._send(refs, is_again=False)
         if left and fenced:
             leader = self._leader
@@ -123,6 +130,11 @@ class Publisher:
             )
             self.lined_up += len(left)
             reached("due.overflowed")
+
+    @property
+    def heavy(self) -> frozenset[str]:
+        """Of whom much is due in this tick."""
+        return frozenset(name for name, tasks in self.taken.items() if tasks > HEAVY_ROWS)
 
     async def requeued(
         self, window: Window, key: Key, *, is_again: bool, fenced: bool

@@ -121,9 +121,9 @@ CREATE TABLE timer_requeue (
     autovacuum_vacuum_threshold = 2000,
     autovacuum_vacuum_cost_delay = 0
 );
--- In the order of task_id, and no way to look one up: an analyze beside an old snapshot finds a table
--- full of dead rows and says that it is empty, and to an empty table all ways look the same to the
--- planner. With task_id itself in here each settle read all of this index: 5 ms after 50,000 tasks.
+-- In the order of task_id, and no way to look one up: an analyze beside an old snapshot finds only
+-- dead rows and says that the table is empty, and then all ways look the same to the planner. With
+-- task_id itself in here each settle read all of this index: 5 ms after 50,000 tasks.
 CREATE INDEX timer_requeue_due ON timer_requeue (shard, due_at, uuid_send(task_id));
 
 -- The business's own ids. A key goes with its task.

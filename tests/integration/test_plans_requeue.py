@@ -1,5 +1,5 @@
 """
-Requeue rows are looked up by their primary key, also where the planner believes that there are none.
+Requeue rows are looked up by their primary key, also where the planner believes there are none.
 
 An analyze beside an old snapshot finds a table of dead rows only and says that it is empty; and to
 a planner an empty table's indexes are all alike. What is read is taken from Postgres' own counts.

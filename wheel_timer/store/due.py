@@ -156,18 +156,25 @@ async def windows(db: Database, after_ms: int, to_ms: int) -> AsyncIterator[Wind
 class Part(NamedTuple):
     """
     The biz_types that a page is of. is_only: these; else all but these, of which a page may hold
-    little, so that more are looked at.
+    little, so that more are looked at. is_full: their lanes are, and they are to be put in line.
     """
 
     biz_types: frozenset[str]
     is_only: bool
+    is_full: bool = False
+
+    @property
+    def rows(self) -> int:
+        """How many tasks a page looks at."""
+        if self.is_full:
+            return FULL_ROWS
+        return PAGE_ROWS if self.is_only else PART_ROWS
 
 
 async def due_part(
     db: Database, shard: int, window: Window, key: Key, part: Part
 ) -> tuple[list[Due], Key | None]:
     """Pending tasks of a window behind `key`, of some biz_types; the next key, None at its end."""
-    limit = FULL_ROWS if part.is_only else PART_ROWS
     rows = await db.fetch(
         "due_part",
         {
@@ -176,13 +183,13 @@ async def due_part(
             "to": window.to_ms,
             "key_time": key.time_ms,
             "key_id": key.task_id,
-            "limit": limit,
+            "limit": part.rows,
             "biz_types": list(part.biz_types),
             "only": part.is_only,
         },
     )
     page = [Due._make(row[:3]) for row in rows if row[3]]
-    if not rows or rows[-1][4] < limit:
+    if not rows or rows[-1][4] < part.rows:
         return page, None
     last_id, last_ms, *_ = rows[-1]
     assert key < (last_ms, last_id)
