@@ -60,9 +60,9 @@ def split(
     What is not of a lane that is full, and what is; nothing of the latter where none is.
 
     Of what is not, the lanes of which much is due (heavy) come last. The others come from behind
-    the millisecond at which the page before ended, then from within it: a million tasks at one moment
-    have to be looked through one by one for the others of that moment, and whoever is due after it
-    need not wait for that.
+    the millisecond at which the page before ended, then from within it: a million tasks at one
+    moment have to be looked through one by one for the others of that moment, and whoever is due
+    after it need not wait for that.
     """
     named = rest.part.biz_types if rest.part else frozenset[str]()
     if rest.is_of_heavy:
