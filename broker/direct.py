@@ -7,9 +7,10 @@ after its moment. A fetch takes the first in line of the lanes that have room an
 here on they go the way of any reference, through gate and claim; if this broker dies with them,
 they come round by themselves. Several brokers pass over each other's rows.
 
-A broker that reads lanes looks now and then all the same: perhaps it is the due hand alone that
-does not reach Redis. None does while the database's clock has jumped and nobody has said that it is
-right: what is fetched then could not be called, and its row would be put off by the wrong clock.
+A broker that reads lanes looks all the same when a pulse of the clock says that anybody stands in
+line: perhaps it is the due hand alone that does not reach Redis. None does while the database's
+clock has jumped and nobody has said that it is right: what is fetched then could not be called, and
+its row would be put off by the wrong clock.
 """
 
 from __future__ import annotations
@@ -31,7 +32,6 @@ from wheel_timer.task import Ref
 
 # A fetch that found nothing costs 0.2 ms.
 FETCH_EACH_S: Final = 0.05
-LOOK_EACH_S: Final = 2.0
 FAULT_PAUSE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class Direct:
         self._called = asyncio.Event()
         self._is_stopped = False
         reach.on_change(lambda _: self._called.set())
+        clock.on_lines(self._called.set)
 
     def stop(self) -> None:
         """Fetch nothing more; `run` returns after the fetch under way."""
@@ -73,15 +74,14 @@ class Direct:
         """Fetch until stopped."""
         while not self._is_stopped:
             self._called.clear()
+            pause_s: float | None = FAULT_PAUSE_S
             try:
                 found = await self.fetch()
-                pause_s = FETCH_EACH_S if found or self._reach.is_away else LOOK_EACH_S
+                pause_s = FETCH_EACH_S if found or self._reach.is_away else None
             except WheelTimerError as error:
                 logger.warning("what is due could not be fetched: %s", error)
-                pause_s = FAULT_PAUSE_S
             except Exception:
                 logger.exception("fetching broke")
-                pause_s = FAULT_PAUSE_S
             try:
                 async with asyncio.timeout(pause_s):
                     await self._called.wait()

@@ -1044,6 +1044,16 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_has_lines_v1() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+    SELECT EXISTS (SELECT FROM timer_requeue AS q WHERE q.reason = 'overflow')
+$$;
+
 CREATE FUNCTION public.wheel_held_v1() RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'
@@ -4494,6 +4504,10 @@ CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_
 
 CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, uuid_send(task_id));
 
-CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text, 'overflow'::text]));
+CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'held'::text);
+
+CREATE INDEX timer_requeue_overflow ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'overflow'::text);
+
+CREATE INDEX timer_requeue_retry ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'retry'::text);
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;
