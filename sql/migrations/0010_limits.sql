@@ -8,8 +8,8 @@
 -- center nor come round every minute. Who opens the lane pulls them forward.
 
 -- Few rows are held, wait for a retry, or for room in their lane; the others are no part of this.
--- An index each, so that whether there are any of one kind is one descent, however many there are of
--- the others: it is asked each second.
+-- An index each, so that whether there are any of one kind is one descent, however many there are
+-- of the others: it is asked each second.
 CREATE INDEX timer_requeue_held ON timer_requeue (biz_type, shard, due_at, task_id)
     WHERE reason = 'held';
 CREATE INDEX timer_requeue_retry ON timer_requeue (biz_type, shard, due_at, task_id)

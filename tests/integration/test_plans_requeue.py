@@ -25,7 +25,7 @@ from wheel_timer.task import NewTask
 DEAD: Final = 3_000
 FRESH: Final = 2
 # A row is looked for some times, in indexes of two levels; it is in three of them.
-BLOCKS_MAX: Final = 16 * FRESH
+BLOCKS_MAX: Final = 20 * FRESH
 
 BLOCKS: Final = """
 SELECT heap_blks_read + heap_blks_hit + idx_blks_read + idx_blks_hit
