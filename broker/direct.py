@@ -7,10 +7,10 @@ after its moment. A fetch takes the first in line of the lanes that have room an
 here on they go the way of any reference, through gate and claim; if this broker dies with them,
 they come round by themselves. Several brokers pass over each other's rows.
 
-A broker that reads lanes looks all the same when a pulse of the clock says that anybody stands in
-line: perhaps it is the due hand alone that does not reach Redis. None does while the database's
-clock has jumped and nobody has said that it is right: what is fetched then could not be called, and
-its row would be put off by the wrong clock.
+A broker that reads lanes looks now and then whether their leaders have been at Redis lately, and
+if not, who stands in line: perhaps it is the due hand alone that does not reach Redis. None does
+while the database's clock has jumped and nobody has said that it is right: what is fetched then
+could not be called, and its row would be put off by the wrong clock.
 """
 
 from __future__ import annotations
@@ -24,14 +24,15 @@ from broker.lane import Lane
 from wheel_timer import signal
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
-from wheel_timer.errors import WheelTimerError
-from wheel_timer.reach import Reach
+from wheel_timer.errors import EventCenterUnavailable, WheelTimerError
+from wheel_timer.eventcenter import EventCenter
 from wheel_timer.store.fetch import PAGE_ROWS, fetch
 from wheel_timer.store.requeue import lines
 from wheel_timer.task import Ref
 
 # A fetch that found nothing costs 0.2 ms.
 FETCH_EACH_S: Final = 0.05
+LOOK_EACH_S: Final = 2.0
 FAULT_PAUSE_S: Final = 0.5
 
 logger = logging.getLogger(__name__)
@@ -45,7 +46,7 @@ class Direct:
         *,
         db: Database,
         clock: Clock,
-        reach: Reach,
+        event_center: EventCenter,
         shards: int,
         visibility_ms: int,
         lookahead_ms: int,
@@ -54,7 +55,7 @@ class Direct:
     ) -> None:
         self._db = db
         self._clock = clock
-        self._reach = reach
+        self._event_center = event_center
         self._shards = shards
         self._visibility_ms = visibility_ms
         self._lookahead_ms = lookahead_ms
@@ -62,8 +63,7 @@ class Direct:
         self._deliver = deliver
         self._called = asyncio.Event()
         self._is_stopped = False
-        reach.on_change(lambda _: self._called.set())
-        clock.on_lines(self._called.set)
+        event_center.reach.on_change(lambda _: self._called.set())
 
     def stop(self) -> None:
         """Fetch nothing more; `run` returns after the fetch under way."""
@@ -74,10 +74,10 @@ class Direct:
         """Fetch until stopped."""
         while not self._is_stopped:
             self._called.clear()
-            pause_s: float | None = FAULT_PAUSE_S
+            pause_s = FAULT_PAUSE_S
             try:
-                found = await self.fetch()
-                pause_s = FETCH_EACH_S if found or self._reach.is_away else None
+                found = 0 if await self._are_fed() else await self.fetch()
+                pause_s = FETCH_EACH_S if found or self._event_center.reach.is_away else LOOK_EACH_S
             except WheelTimerError as error:
                 logger.warning("what is due could not be fetched: %s", error)
             except Exception:
@@ -87,6 +87,14 @@ class Direct:
                     await self._called.wait()
             except TimeoutError:
                 continue
+
+    async def _are_fed(self) -> bool:
+        if self._event_center.reach.is_away:
+            return False
+        try:
+            return await self._event_center.are_fed(self._shards)
+        except EventCenterUnavailable:
+            return False
 
     async def fetch(self) -> int:
         """The first in line of all lanes that have room; how many. Raises DatabaseUnavailable."""

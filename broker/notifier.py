@@ -150,7 +150,7 @@ class Notifier:
         self._direct = Direct(
             db=db,
             clock=clock,
-            reach=event_center.reach,
+            event_center=event_center,
             shards=settings.shards,
             visibility_ms=round(settings.visibility * 1000),
             lookahead_ms=round(settings.lookahead * 1000),

@@ -1,10 +1,10 @@
 """
 Fills lanes that have room from the line of those that found none.
 
-Once a second: see who stands in line (where the clock's pulse says that anybody does), how full
-their lanes are and how fast they are worked off; pull the first in line in front of the due hand
-where half of a lane's window is free. So what stands in line comes as soon as its lane can take it,
-whatever its row says: a limit was lifted, the endpoint is faster than it was, Redis is back.
+Once a second: see who stands in line (if this term has put anybody there), how full their lanes are
+and how fast they are worked off; pull the first in line in front of the due hand where half of a
+lane's window is free. So what stands in line comes as soon as its lane can take it, whatever its
+row says: a limit was lifted, the endpoint is faster than it was, Redis is back.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class FillHand:
         """Measure the lanes that matter; fill those that have room."""
         await self._limits.refresh()
         lines: dict[str, store.Line] = {}
-        if self._clock.has_lines:
+        if self._windows.may_have_lines(time.monotonic()):
             lines = await store.lines(self._db, self._leader.shard)
         self._windows.stand(lines)
         now_ms = self._clock.now_ms()

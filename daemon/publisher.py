@@ -184,7 +184,8 @@ class Publisher:
         return Key(rows[-1].due_at_ms, rows[-1].task_id)
 
     def _comes_again_ms(self, ref: Ref, now_ms: int, *, stood_in_line: bool) -> int:
-        """When the row of a task is due that was not published."""
+        """When the row of a task is due that was not published, and stands in line from now on."""
+        self._windows.lines_up()
         if self._event_center.reach.is_away:
             # In the order of their moments, which is the order in which brokers fetch them.
             return max(now_ms, ref.moment_ms) + self._visibility_ms

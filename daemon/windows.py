@@ -12,6 +12,8 @@ Within a tick the first to come leave a tenth of a lane's room to retries and re
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -28,6 +30,8 @@ MEASURE_S: Final = 2.0
 # Where nobody knows: brokers make so many calls a second easily.
 PACE_UNKNOWN: Final = 1_000.0
 PACE_MIN: Final = 0.01
+# Longer than a page takes from where its rows are counted out to its commit.
+LINED_S: Final = 60.0
 
 
 @dataclass(slots=True)
@@ -55,6 +59,9 @@ class Windows:
         self._shards = shards
         self._lanes: dict[str, _Lane] = {}
         self._tops: dict[str, int] = {}
+        # When anything was put in line, by time.monotonic; and whether anything was when looked at.
+        self._lined_s = -math.inf
+        self._has_lines = True
 
     def new_tick(self) -> None:
         """Room is shared out anew."""
@@ -100,8 +107,17 @@ class Windows:
             at_ms = lane.tail_ms = max(lane.tail_ms, soon_ms) + step_ms
         return int(at_ms)
 
+    def lines_up(self) -> None:
+        """Something is about to stand in line."""
+        self._lined_s = time.monotonic()
+
+    def may_have_lines(self, now_s: float) -> bool:
+        """Whether it is worth asking who stands in line."""
+        return self._has_lines or now_s < self._lined_s + LINED_S
+
     def stand(self, lines: Mapping[str, Line]) -> None:
         """Who stands in line, in Postgres."""
+        self._has_lines = bool(lines)
         for name, line in lines.items():
             lane = self._lane(name)
             lane.tail_ms = max(lane.tail_ms, line.last_due_ms)

@@ -190,11 +190,6 @@ class Hands:
                 break
         return await self.due.tick()
 
-    async def fill_lanes(self) -> Tick:
-        """A tick of the fill hand, which a look has told whether anybody stands in line."""
-        await self.clock.measure()
-        return await self.fill.tick()
-
     async def reap_all(self) -> int:
         """One round of the reap hand; the rows that it has deleted."""
         await self.clock.measure()

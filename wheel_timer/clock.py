@@ -56,8 +56,7 @@ class _Sample(NamedTuple):
 class Pulse(NamedTuple):
     """
     What the database says of its clock (last of all), the highest biz_type version, what was
-    accepted of jumps (as jump.Accepted), when it was restored from a backup (0: never), and whether
-    any task waits in line for its lane.
+    accepted of jumps (as jump.Accepted), and when it was restored from a backup (0: never).
     """
 
     is_test: bool
@@ -66,7 +65,6 @@ class Pulse(NamedTuple):
     jumps_accepted: int
     jump_ahead_ms: int
     restored_ms: int
-    has_lines: bool
     now_us: int
 
 
@@ -76,7 +74,7 @@ class Clock:
 
     jump_max_s: the CLOCK_JUMP_MAX setting. restored_ms: what was due by then may have been called
     before the database was restored from a backup; 0: it never was. offset_ms: its clock less this
-    machine's, at the last answer. has_lines: whether any task waited in line for its lane then.
+    machine's, at the last answer.
     """
 
     def __init__(self, db: Database, *, jump_max_s: float = 60.0) -> None:
@@ -90,9 +88,7 @@ class Clock:
         self._busy = False
         self.restored_ms = 0
         self.offset_ms = 0.0
-        self.has_lines = False
         self._listeners: list[Callable[[int], None]] = []
-        self._line_listeners: list[Callable[[], None]] = []
         self._test_listeners: list[Callable[[], None]] = []
         self._jump_listeners: list[Callable[[], None]] = []
 
@@ -122,10 +118,6 @@ class Clock:
         """
         self._listeners.append(listener)
 
-    def on_lines(self, listener: Callable[[], None]) -> None:
-        """Call `listener` at every pulse as long as any task waits in line for its lane."""
-        self._line_listeners.append(listener)
-
     def on_test_pulse(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each answer of a test's clock: it may have been set."""
         self._test_listeners.append(listener)
@@ -151,7 +143,6 @@ class Clock:
         self._test = pulse.is_test
         self._frozen_ms = now_ms if pulse.is_frozen else None
         self.restored_ms = pulse.restored_ms
-        self.has_lines = pulse.has_lines
         accepted = Accepted(pulse.jumps_accepted, pulse.jump_ahead_ms)
         self._take(_Sample(came_s, now_ms, now_ms + (came_s - sent_s) * 1000), accepted)
         self.offset_ms = now_ms - time.time() * 1000
@@ -159,9 +150,6 @@ class Clock:
         reached("clock.measured")
         for listener in self._listeners:
             listener(pulse.biz_version)
-        if self.has_lines:
-            for called in self._line_listeners:
-                called()
         if self._test:
             for told in self._test_listeners:
                 told()

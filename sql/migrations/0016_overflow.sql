@@ -164,17 +164,6 @@ BEGIN
 END
 $$;
 
--- Whether any task waits in line for its lane: one index descent.
-CREATE FUNCTION wheel_has_lines_v1() RETURNS boolean
-LANGUAGE sql STABLE
-SET search_path FROM CURRENT
-SET enable_seqscan = off
-SET enable_bitmapscan = off
-SET jit = off
-AS $$
-    SELECT EXISTS (SELECT FROM timer_requeue AS q WHERE q.reason = 'overflow')
-$$;
-
 -- The biz_types of which any task waits in line for its lane, when the last row is due, and when
 -- the first one's task was: three index descents for each of them.
 CREATE FUNCTION wheel_lines_v1(p_shard smallint)

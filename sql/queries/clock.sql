@@ -4,9 +4,8 @@
 -- In:    nothing
 -- Out:   is a test's clock boolean, frozen boolean, highest version of the configuration; how many
 --        jumps were accepted, and how far the clock was ahead at the last (ms); when this database
---        was restored (ms), 0 for never; whether any task waits in line for its lane; now bigint
---        (us) last, so that it is as young as can be
--- Cost:  four index descents
+--        was restored (ms), 0 for never; now bigint (us) last, so that it is as young as can be
+-- Cost:  three index descents
 -- Locks: none
 SELECT
     c.one_row IS NOT NULL,
@@ -20,7 +19,6 @@ SELECT
     m.jumps_accepted,
     m.jump_ahead,
     coalesce(m.restored_at, 0),
-    wheel_has_lines_v1(),
     wheel_now_us()
 FROM timer_meta AS m
 LEFT JOIN timer_clock AS c ON true

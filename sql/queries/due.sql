@@ -78,7 +78,7 @@ SELECT wheel_skip_v1(CAST(:first AS bigint), CAST(:last AS bigint))
 -- In:    shard, after, to bigint (ms)
 -- Out:   due boolean; whether an operation is to go on, whether the ledger is to be folded boolean;
 --        then as `pulse`
--- Cost:  one index descent a second of the range, and four
+-- Cost:  one index descent a second of the range, and three
 -- Locks: none
 SELECT
     wheel_look_v1(CAST(:shard AS smallint), CAST(:after AS bigint), CAST(:to AS bigint)),
@@ -94,7 +94,6 @@ SELECT
     m.jumps_accepted,
     m.jump_ahead,
     coalesce(m.restored_at, 0),
-    wheel_has_lines_v1(),
     wheel_now_us()
 FROM timer_meta AS m
 CROSS JOIN timer_ledger_mark AS f

@@ -47,9 +47,7 @@ def answer(
     """The database says that it is now_ms, took_ms after it was asked."""
     sent_s = steady.s
     steady.s += took_ms / 1000
-    clock.observe(
-        Pulse(False, False, 0, *accepted, 0, False, round(now_ms * 1000)), sent_s, steady.s
-    )
+    clock.observe(Pulse(False, False, 0, *accepted, 0, round(now_ms * 1000)), sent_s, steady.s)
 
 
 def machine_ms() -> float:
@@ -323,7 +321,7 @@ async def test_every_pulse_tells_the_version_of_the_configuration(
     known = Clock(db)
     known.on_biz_version(told.append)
     for version in (0, 3, 3, 4):
-        pulse = Pulse(False, False, version, *NONE_ACCEPTED, 0, False, round(machine_ms() * 1000))
+        pulse = Pulse(False, False, version, *NONE_ACCEPTED, 0, round(machine_ms() * 1000))
         known.observe(pulse, steady.s, steady.s)
         steady.s += 1
     assert told == [0, 3, 3, 4]

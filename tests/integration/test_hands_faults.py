@@ -129,7 +129,7 @@ async def test_what_redis_refuses_stands_in_line_until_it_takes_it(
         await audits_hold()
         await client.config_set("maxmemory", "0")
         await until_back(hands)
-        await hands.fill_lanes()
+        await hands.fill.tick()
         clock.advance(1_000)
         await hands.serve()
         lane: Any = await client.xrange(hands.event_center.lane_key("orders"))

@@ -21,7 +21,6 @@ FROM generate_series(1, %(rows)s) AS i
 @pytest.mark.parametrize(
     ("name", "reasons"),
     [
-        ("wheel_has_lines_v1()", ("held", "retry")),
         ("wheel_lines_v1(0::smallint)", ("held", "retry")),
         ("wheel_held_v1()", ("overflow", "retry")),
     ],

@@ -18,6 +18,7 @@ from wheel_timer import signal
 from wheel_timer.database import Database
 from wheel_timer.embedded import EmbeddedRedis
 from wheel_timer.errors import DatabaseUnavailable
+from wheel_timer.losses import FED_MS
 from wheel_timer.store.claim import claim
 from wheel_timer.store.submit import submit
 from wheel_timer.task import NewTask
@@ -171,3 +172,14 @@ async def test_a_restart_with_everything_on_disk_is_seen_as_well(
     finally:
         signal.clear()
         await hands.close()
+
+
+async def test_brokers_see_for_some_seconds_that_a_leader_was_there(
+    hands: Hands, new_center: NewCenter
+) -> None:
+    broker = new_center("broker")
+    assert not await broker.are_fed(1)
+    await hands.sweep.tick()
+    assert await broker.are_fed(1)
+    assert not await broker.are_fed(2), "nobody leads the second shard"
+    assert 0 < await broker._redis.pttl(broker._fed_key(0)) <= FED_MS

@@ -120,7 +120,7 @@ async def test_the_line_moves_up_as_its_lane_is_worked_off(
     done: set[UUID] = set()
     while len(done) < 3 * SMALL:
         done |= set(await work_off(db, new_center, 12))
-        await limited.fill_lanes()
+        await limited.fill.tick()
         clock.advance(1_000)
         await limited.serve()
         assert len(await lanes.ids()) <= SMALL
@@ -143,7 +143,7 @@ async def test_retries_find_a_tenth_of_the_room_however_long_the_line_is(
     for _ in range(3):
         retried |= set(await work_off(db, new_center, 6, "retry"))
     # All are due again, and those in line are pulled forward to take their room.
-    await limited.fill_lanes()
+    await limited.fill.tick()
     clock.advance(3_500)
     await limited.serve()
     ids = await lanes.ids()
@@ -181,10 +181,10 @@ async def test_a_limit_that_is_lifted_lets_the_whole_line_come(
     audits_hold: AuditsHold,
 ) -> None:
     made = await due_now(limited, db, clock, {BIZ_TYPE: 3 * SMALL})
-    await limited.fill_lanes()
+    await limited.fill.tick()
     assert await sessions.value(IN_LINE) > 0
     await configure(limited, db)
-    await limited.fill_lanes()
+    await limited.fill.tick()
     clock.advance(1_000)
     await limited.serve()
     assert set(await lanes.ids()) == {task.task_id for task in made[BIZ_TYPE]}
@@ -206,7 +206,7 @@ async def test_near_tasks_do_not_overtake_a_line_and_are_left_to_their_nets(
     await redis_client.delete(lanes.key())
     await due_now(limited, db, clock, {BIZ_TYPE: 3 * SMALL})
     await redis_client.delete(lanes.key())
-    await limited.fill_lanes()
+    await limited.fill.tick()
     assert await broker.publish_direct(refs_of(3) + refs_of(3, "calm")) == 3
     assert await lanes.ids() == []
     assert len(await lanes.ids("calm")) == 3
@@ -250,7 +250,7 @@ async def test_the_sweep_counts_nothing_of_a_lane_in_which_references_wait_for_l
     monkeypatch.setattr(metrics, "swept", lambda reason, tasks: counted.append((reason, tasks)))
     await limited.sweep.tick()
     await due_now(limited, db, clock, {BIZ_TYPE: 3 * SMALL, "lost": 2})
-    await limited.fill_lanes()
+    await limited.fill.tick()
     assert await limited.sweep.sweep_to(limited.due.current_ms) == 2
     assert counted == [("undelivered", 2)]
     rows = "SELECT count(*), min(due_at) FROM timer_requeue WHERE reason = 'published'"
