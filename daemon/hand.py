@@ -19,7 +19,7 @@ from wheel_timer.errors import LeadershipLost, WheelTimerError
 log: Final = logging.getLogger(__name__)
 
 FAULT_PAUSE_S: Final = 0.25
-FAULT_PAUSE_S_MAX: Final = 2.0
+FAULT_PAUSE_S_MAX: Final = 1.0
 
 
 class Tick(NamedTuple):

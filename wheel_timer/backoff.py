@@ -27,7 +27,7 @@ from wheel_timer.biz import Backoff, Retry
 
 _RETRYING: Final = Retrying()
 # For what we stand on ourselves (Postgres, Redis): soon again, at most 2 s apart.
-_RECONNECT: Final = wait_random_exponential(multiplier=0.05, max=2)
+_RECONNECT: Final = wait_random_exponential(multiplier=0.05, max=1)
 
 
 class JitteredWait(wait_base):
