@@ -7,6 +7,9 @@ from typing import Final
 # So much of the pace at once, one call at least: a claim for each call alone would cost more than
 # the call.
 AT_ONCE_S: Final = 0.1
+# A moment in ms has a grain: what is missing less than this part is there, or who comes just when
+# he was told to would be told again, at once, for as long as a clock stands still.
+GRAIN: Final = 1e-5
 
 
 class Spacing:
@@ -22,7 +25,8 @@ class Spacing:
         gained = max(0.0, now_ms - self._at_ms) / 1000 * self._per_s
         self._room = min(self._at_once, self._room + gained)
         self._at_ms = max(now_ms, self._at_ms)
-        return int(self._room + 1e-9) if self._room + 1e-9 >= self._at_once else 0
+        room = self._room + self._at_once * GRAIN
+        return int(room) if room >= self._at_once else 0
 
     def spend(self, calls: int) -> None:
         """So many are about to go."""

@@ -16,6 +16,7 @@ from broker.gate import (
     Gate,
 )
 from broker.lane import Lane
+from broker.spacing import Spacing
 from tests.unit.test_lane import T, a_ref
 from wheel_timer.biz import BizType
 
@@ -179,6 +180,15 @@ def test_connections_that_have_to_be_dropped_are_made_at_a_pace() -> None:
     assert next_ms is not None
     assert T + 2_001 < next_ms <= T + 2_101
     assert gate.allowed(next_ms) > 1, "calls that come in batches"
+
+
+@pytest.mark.parametrize("per_s", [0.5, 1, 7, 99.7, 100, 3_333, 100_000])
+def test_who_comes_when_he_was_told_to_is_let_go(per_s: float) -> None:
+    """The clock may stand still from then on: told again, he would come again for ever."""
+    for ms in range(500):
+        spacing = Spacing(per_s, T + ms * 1.37)
+        spacing.spend(ms % 5)
+        assert spacing.room(spacing.next_ms(T + ms * 1.37)) >= 1
 
 
 def test_the_pace_is_free_again_when_nothing_was_dropped_for_long() -> None:
