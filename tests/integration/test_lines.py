@@ -1,4 +1,4 @@
-"""Who stands in line is asked each second: that costs next to nothing, whatever else waits."""
+"""Who stands in line, or is held, is asked often: that costs little, whatever else waits."""
 
 from __future__ import annotations
 
