@@ -19,6 +19,8 @@ from typing import IO, Any, Final, Self
 
 import psutil
 
+from tests.processes import arguments
+
 PROGRAM: Final = Path(sys.executable).parent / "wheel-timer"
 START_S: Final = 60.0
 GONE_S: Final = 20.0
@@ -99,11 +101,7 @@ class Up:
 
     def children(self, part_of_command: str) -> list[psutil.Process]:
         """Those of its processes that were started with such an argument."""
-        return [
-            process
-            for process in psutil.Process(self._process.pid).children(recursive=True)
-            if part_of_command in process.cmdline()
-        ]
+        return [one for one in self.processes()[1:] if part_of_command in arguments(one)]
 
     def get(self, path: str) -> Any:
         """GET the path; the JSON of the answer, or its text."""

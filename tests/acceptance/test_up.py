@@ -16,6 +16,7 @@ import pytest
 
 from tests.acceptance.fix_up import GONE_S, PROGRAM, Up, all_gone, beside, wheel_timer
 from tests.fix_endpoint import Endpoint
+from tests.processes import arguments
 
 ECHO = re.compile("←")
 
@@ -103,7 +104,7 @@ def test_a_taken_port_is_one_line(up: Up, tmp_path: Path) -> None:
 
 async def test_what_is_killed_is_started_again(up: Up, endpoint: Endpoint) -> None:
     broker, daemon = up.children("broker")[0], up.children("daemon")[0]
-    redis = next(one for one in up.processes() if "redis-server" in one.name())
+    redis = next(one for one in up.processes() if "redis-server" in " ".join(arguments(one)))
     for process in (broker, daemon, redis):
         process.kill()
     up.wait_for_line(re.compile("broker . ended .signal SIGKILL"), 10)

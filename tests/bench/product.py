@@ -18,6 +18,7 @@ from psycopg.conninfo import make_conninfo
 from redis.asyncio import Redis
 
 from tests.bench.wire import Load, request
+from tests.processes import arguments
 
 PROGRAM: Final = Path(sys.executable).parent / "wheel-timer"
 BROKERS: Final = 2
@@ -75,7 +76,7 @@ class Product:
 
     def daemon(self) -> psutil.Process:
         """The daemon's process."""
-        return next(one for one in self.processes() if "--ops-port" in one.cmdline())
+        return next(one for one in self.processes() if "--ops-port" in arguments(one))
 
     async def configure(self, biz_type: str, **fields: Any) -> None:
         """PUT a biz_type."""

@@ -7,7 +7,6 @@ The cluster is made and migrated once a run and copied for each case, in memory 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 import shutil
@@ -19,6 +18,7 @@ from typing import Final
 import psutil
 
 from tests.fix_postgres import SCHEMA, SHARDS
+from tests.processes import tell
 from wheel_timer.embedded import DataDirectory, EmbeddedPostgres, EmbeddedRedis
 from wheel_timer.embedded.redis import SETTINGS as REDIS_SETTINGS
 from wheel_timer.store.migrate import migrate
@@ -71,23 +71,18 @@ def processes(server: EmbeddedPostgres | EmbeddedRedis) -> list[psutil.Process]:
 
 def freeze(server: EmbeddedPostgres | EmbeddedRedis) -> None:
     """SIGSTOP to all of it."""
-    for process in processes(server):
-        process.send_signal(signal.SIGSTOP)
+    tell(processes(server), signal.SIGSTOP)
 
 
 def thaw(server: EmbeddedPostgres | EmbeddedRedis) -> None:
     """SIGCONT to all of it."""
-    for process in processes(server):
-        process.send_signal(signal.SIGCONT)
+    tell(processes(server), signal.SIGCONT)
 
 
 async def crash(server: EmbeddedPostgres | EmbeddedRedis) -> None:
     """SIGKILL to all of it."""
     assert server.process is not None
-    for process in processes(server):
-        # A child may end by itself once its parent is dead.
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
+    tell(processes(server), signal.SIGKILL)
     await asyncio.to_thread(server.process.wait)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections import Counter
 from typing import Any, Final
 
@@ -13,6 +14,7 @@ from redis.asyncio import Redis
 from tests.fault.harness import Cluster, NewCluster
 from tests.fix_endpoint import Answer, Endpoint
 from tests.fix_sessions import Sessions, until
+from tests.processes import tell
 from wheel_timer.embedded import EmbeddedPostgres, EmbeddedRedis
 from wheel_timer.store.migrate import migrate
 
@@ -131,8 +133,7 @@ def crash(server: EmbeddedPostgres) -> None:
     """SIGKILL to all of its processes at once, and a new start."""
     assert server.process is not None
     whole = psutil.Process(server.process.pid)
-    for process in (whole, *whole.children()):
-        process.kill()
+    tell((whole, *whole.children()), signal.SIGKILL)
     server.process.wait()
     server.start()
     server.wait_ready(60)

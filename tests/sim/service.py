@@ -35,6 +35,7 @@ from redis.exceptions import RedisError
 from redis.retry import Retry
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from tests.processes import arguments
 from wheel_timer.client.errors import TaskSettled
 from wheel_timer.testing import Clock, Received, Server
 from wheel_timer.testing.endpoint import Endpoint
@@ -243,11 +244,11 @@ def processes(word: str, others: Collection[int] = ()) -> list[psutil.Process]:
     """Of our own children those whose command says so, without these others."""
     children = psutil.Process(os.getpid()).children(recursive=True)
     ours = [one for one in children if one.pid not in others]
-    return [one for one in ours if word in " ".join(one.cmdline())]
+    return [one for one in ours if word in " ".join(arguments(one))]
 
 
 def redis_socket(others: Collection[int]) -> str:
     """Where the Redis of the one `up` beside these others listens."""
     (process,) = processes("redis-server", others)
-    command = " ".join(process.cmdline())
+    command = " ".join(arguments(process))
     return command.partition("unixsocket:")[2].split()[0]
