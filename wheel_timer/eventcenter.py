@@ -27,7 +27,7 @@ from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.losses import Losses
 from wheel_timer.publishing import Publishing
 from wheel_timer.reach import Reach
-from wheel_timer.streams import GROUP, PAGE_ENTRIES, driver_options, pack
+from wheel_timer.streams import GROUP, PAGE_ENTRIES, driver_options, pack, unpack
 from wheel_timer.task import Ref
 
 log: Final = logging.getLogger(__name__)
@@ -38,10 +38,14 @@ BLOCK_MS_MAX: Final = 2000
 
 
 class Depth(NamedTuple):
-    """waiting: nobody has read them yet. read: in the hands of brokers."""
+    """
+    waiting: nobody has read them yet. read: in the hands of brokers. first_ms: the moment of what
+    has been there for longest, None where nothing is.
+    """
 
     waiting: int
     read: int
+    first_ms: int | None
 
 
 class EventCenter(Publishing, Consumers, Losses):
@@ -193,12 +197,15 @@ class EventCenter(Publishing, Consumers, Losses):
             for lane in lanes:
                 pipe.xlen(self.lane_key(lane))
                 pipe.xpending(self.lane_key(lane), GROUP)
+                pipe.xrange(self.lane_key(lane), count=1)
             # A lane without a group answers with an error of its own.
             answers = await self._run(pipe.execute(raise_on_error=False))
         depths: dict[str, Depth] = {}
-        for lane, length, pending in zip(lanes, answers[::2], answers[1::2], strict=True):
+        for lane, length, pending, first in zip(
+            lanes, answers[::3], answers[1::3], answers[2::3], strict=True
+        ):
             read = pending["pending"] if isinstance(pending, dict) else 0
-            depths[lane] = Depth(length - read, read)
+            depths[lane] = Depth(length - read, read, _first_ms(lane, first))
         return depths
 
     async def remove(self, lanes: Sequence[str]) -> None:
@@ -215,3 +222,13 @@ class EventCenter(Publishing, Consumers, Losses):
         await self._drop_reader()
         await self._redis.aclose()
         await self._blocking.disconnect()
+
+
+def _first_ms(lane: str, entries: Sequence[tuple[bytes, dict[bytes, bytes]]]) -> int | None:
+    """The moment of the first of these raw entries; what is no reference has none."""
+    for entry_id, fields in entries:
+        try:
+            return unpack(fields[b"r"], lane, entry_id).moment_ms
+        except (KeyError, ValueError):
+            return None
+    return None

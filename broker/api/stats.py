@@ -95,7 +95,7 @@ async def get_stats(context: Context, request: Request) -> Response:
     dead = await dead_count(context.db, name)
     depth = in_flight = None
     try:
-        depth, in_flight = (await context.event_center.depths([name]))[name]
+        depth, in_flight = (await context.event_center.depths([name]))[name][:2]
     except EventCenterUnavailable as error:
         log.warning("the lane of %s could not be counted: %s", name, error)
     return json_answer(

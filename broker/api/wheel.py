@@ -20,7 +20,7 @@ from broker.api.view import Time
 from wheel_timer.biz import BizType
 from wheel_timer.errors import EventCenterUnavailable
 from wheel_timer.eventcenter import Depth
-from wheel_timer.store.ledger import pendings
+from wheel_timer.store.ledger import Total, totals_now
 from wheel_timer.store.wheel import Shard, shards
 from wheel_timer.waits import LaneWait
 
@@ -46,15 +46,18 @@ class ShardOut(Struct):
 class LaneOut(Struct):
     """
     One biz_type's lane in the event center. depth: references waiting to be read; in_flight: in
-    the hands of brokers, before their moment or being called. null: the event center is away.
+    the hands of brokers, before their moment or being called. oldest_due: when what has been there
+    for longest was, or is, to be called. null: the event center is away, or there is nothing.
     rate_limit: a second, null for none. breaker: of a broker that has it open, half-open too; null
-    while the event center is away. pending: tasks to be called yet, whenever.
+    while the event center is away. pending: tasks to be called yet, whenever. dead: failed ones.
     """
 
     biz_type: str
     pending: int
+    dead: int
     depth: int | None
     in_flight: int | None
+    oldest_due: Time | None
     max_concurrency: int
     rate_limit: float | None
     priority: int
@@ -66,13 +69,14 @@ class WheelOut(Struct):
     """
     now: the database's clock. brake: null where it is off. clock_jump: while hands and calls are
     held because that clock has jumped, else null. pending: tasks to be called yet, of all biz_types
-    that the key sees.
+    that the key sees; dead: those that failed.
     """
 
     now: Time
     brake: BrakeOut | None
     clock_jump: ClockJumpOut | None
     pending: int
+    dead: int
     shards: list[ShardOut]
     lanes: list[LaneOut]
 
@@ -82,7 +86,7 @@ async def get_wheel(context: Context, request: Request) -> Response:
     await context.registry.refresh()
     found = await shards(context.db)
     sees = actor_of(request).sees
-    waiting = {name: n for name, n in (await pendings(context.db)).items() if sees(name)}
+    totals = {name: one for name, one in (await totals_now(context.db)).items() if sees(name)}
     names = [name for name in context.registry.names() if sees(name)]
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
     depths: dict[str, Depth] = {}
@@ -94,8 +98,7 @@ async def get_wheel(context: Context, request: Request) -> Response:
         log.warning("the lanes could not be counted: %s", error)
     known = [biz for name in names if (biz := context.registry.get(name)) is not None]
     lanes = [
-        _lane_out(biz, waiting.get(biz.biz_type, 0), depths.get(biz.biz_type), waits)
-        for biz in known
+        _lane_out(biz, totals.get(biz.biz_type), depths.get(biz.biz_type), waits) for biz in known
     ]
     brake = brake_out(context.registry.brake)
     return json_answer(
@@ -103,7 +106,8 @@ async def get_wheel(context: Context, request: Request) -> Response:
             now=format_time(now_ms),
             brake=brake,
             clock_jump=await clock_jump(context),
-            pending=sum(waiting.values()),
+            pending=sum(one.pending for one in totals.values()),
+            dead=sum(one.dead for one in totals.values()),
             shards=[_shard_out(shard) for shard in found],
             lanes=lanes,
         )
@@ -111,9 +115,9 @@ async def get_wheel(context: Context, request: Request) -> Response:
 
 
 def _lane_out(
-    biz: BizType, pending: int, counted: Depth | None, waits: Mapping[str, LaneWait] | None
+    biz: BizType, total: Total | None, counted: Depth | None, waits: Mapping[str, LaneWait] | None
 ) -> LaneOut:
-    depth, in_flight = (None, None) if counted is None else counted
+    depth, in_flight, first_ms = (None, None, None) if counted is None else counted
     breaker: Literal["closed", "open"] | None = None
     if waits is not None:
         wait = waits.get(biz.biz_type)
@@ -121,9 +125,11 @@ def _lane_out(
         breaker = "open" if is_open else "closed"
     return LaneOut(
         biz_type=biz.biz_type,
-        pending=pending,
+        pending=0 if total is None else total.pending,
+        dead=0 if total is None else total.dead,
         depth=depth,
         in_flight=in_flight,
+        oldest_due=None if first_ms is None else format_time(first_ms),
         max_concurrency=biz.max_concurrency,
         rate_limit=biz.rate_limit,
         priority=biz.priority,

@@ -37,20 +37,21 @@ FROM timer_ledger_total AS t
 -- Locks: none
 SELECT wheel_pending_v1(CAST(:biz_type AS text))
 
--- name: ledger_pendings
--- How many tasks of each biz_type are pending, exactly.
+-- name: ledger_totals_now
+-- How many tasks of each biz_type are pending, and how many lie dead, exactly.
 -- In:    nothing
--- Out:   biz_type text, bigint
+-- Out:   biz_type text, pending, dead bigint
 -- Cost:  a row for each biz_type that ever had a task, and what is not folded yet
 -- Locks: none
-SELECT p.biz_type, CAST(sum(p.pending) AS bigint)
+SELECT p.biz_type, CAST(sum(p.pending) AS bigint), CAST(sum(p.dead) AS bigint)
 FROM (
-    SELECT t.biz_type, t.pending FROM timer_ledger_total AS t
+    SELECT t.biz_type, t.pending, t.dead FROM timer_ledger_total AS t
     UNION ALL
     SELECT
         u.biz_type,
         u.submitted + u.moved_in + u.revived - u.moved_out - u.finished - u.failed - u.cancelled
-            - u.purged
+            - u.purged,
+        u.failed - u.revived_failed - u.reaped_failed
     FROM timer_ledger_unfolded AS u
 ) AS p
 GROUP BY p.biz_type

@@ -13,7 +13,7 @@ from wheel_timer.database import Database
 
 
 class Total(NamedTuple):
-    """Tasks of a biz_type that are pending, and that lie dead; up to a second or two ago."""
+    """Tasks of a biz_type that are pending, and that lie dead."""
 
     biz_type: str
     pending: int
@@ -62,7 +62,7 @@ async def coarsen(
 
 
 async def totals(db: Database) -> list[Total]:
-    """Of every biz_type that ever had a task, as far as was folded."""
+    """Of every biz_type that ever had a task, as far as was folded: up to a second or two ago."""
     return [Total._make(row) for row in await db.fetch("ledger_totals")]
 
 
@@ -73,6 +73,6 @@ async def pending(db: Database, biz_type: str) -> int:
     return int(row[0])
 
 
-async def pendings(db: Database) -> dict[str, int]:
-    """The same of every biz_type that ever had a task, those deleted included."""
-    return dict(await db.fetch("ledger_pendings"))
+async def totals_now(db: Database) -> dict[str, Total]:
+    """Of every biz_type that ever had a task, those deleted included, exactly."""
+    return {row[0]: Total._make(row) for row in await db.fetch("ledger_totals_now")}

@@ -240,7 +240,7 @@ async def test_the_limits_are_those_that_hold(client: httpx.AsyncClient) -> None
 async def test_the_wheel_shows_hands_and_lanes(
     client: httpx.AsyncClient, orders: str, context: Context, redis_client: Redis
 ) -> None:
-    await client.post("/v1/tasks", json={"biz_type": "orders", "delay": 0})
+    submitted = (await client.post("/v1/tasks", json={"biz_type": "orders", "delay": 0})).json()
     await context.submitter.stop()
     wheel = (await client.get("/v1/wheel")).json()
     assert [shard["shard"] for shard in wheel["shards"]] == [0]
@@ -251,8 +251,10 @@ async def test_the_wheel_shows_hands_and_lanes(
         {
             "biz_type": "orders",
             "pending": 1,
+            "dead": 0,
             "depth": 1,
             "in_flight": 0,
+            "oldest_due": submitted["start_time"],
             "max_concurrency": 64,
             "rate_limit": None,
             "priority": 5,
