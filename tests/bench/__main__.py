@@ -16,6 +16,7 @@ import msgspec
 import uvloop
 
 from tests.bench import (
+    audits,
     away,
     catchup,
     changes,
@@ -46,6 +47,7 @@ FIGURES: Final = (
     Figure("race", "20,000 cancels within 5 ms of their moments or claims", changes.measure_races),
     Figure("operation", "100,000 timers cancelled by one operation", operation.measure),
     Figure("reap", "500,000 expired timers of one partition go", reap.measure),
+    Figure("audits", "every audit on 10,000,000 tasks", audits.measure),
     Figure("idle", "nothing due", idle.measure),
     Figure("rate", "1,000 due at once at 50/s", limits.measure_rate),
     Figure("limits", "drain with all limits on, and without", limits.measure_drain),
