@@ -7,6 +7,8 @@ one line that says what to install (`app.py`).
 
     app.py          the commands, and how each ends
     tasks.py        submit, get, explain         story.py, taskview.py   a task for people
+    top.py          the wheel at a glance        watch.py, readings.py, topview.py,
+                                                 screen.py, keyboard.py
     up.py, demo.py  everything on this machine   machine.py, supervisor.py, child.py, leash.py
     roles.py        migrate, broker, daemon      listen.py, endpoint.py  where callbacks arrive
     audit.py, config.py

@@ -28,6 +28,7 @@ from wheel_timer.cli.ops import ops
 from wheel_timer.cli.output import print_failure
 from wheel_timer.cli.roles import broker, daemon, migrate
 from wheel_timer.cli.tasks import explain, get, submit
+from wheel_timer.cli.top import top
 from wheel_timer.cli.up import up
 from wheel_timer.errors import StartRefused, Unavailable, WheelTimerError
 from wheel_timer.version import __version__
@@ -111,7 +112,7 @@ def completion(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
     "Tasks": (submit, get, explain, list_, cancel, reschedule, run_now, replay),
-    "Look after it": (pause, resume, audit, export, doctor, config, completion),
+    "Look after it": (top, pause, resume, audit, export, doctor, config, completion),
     "One role alone": (migrate, adopt, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():

@@ -37,6 +37,13 @@ class Server:
         """GET the path below the URL, waiting up to total_s; 404 is a Failure of exit code 1."""
         return self._ask("GET", path, params=query or None, total_s=total_s)
 
+    def text(self, path: str) -> str:
+        """GET the path below the URL; the answer's text, whatever it holds."""
+        answer = self._request("GET", path)
+        if not answer.is_success:
+            _decoded(answer)
+        return answer.text
+
     def post(self, path: str, body: object, *, total_s: float = TOTAL_S) -> Any:
         """POST body as JSON, and wait up to total_s."""
         return self._ask("POST", path, content=msgspec.json.encode(body), total_s=total_s)
@@ -89,9 +96,19 @@ class Server:
         content: bytes | None = None,
         total_s: float = TOTAL_S,
     ) -> Any:
+        return _decoded(self._request(method, path, params, content, total_s))
+
+    def _request(
+        self,
+        method: str,
+        path: str,
+        params: dict[str, str | int] | None = None,
+        content: bytes | None = None,
+        total_s: float = TOTAL_S,
+    ) -> httpx.Response:
         headers = {"content-type": "application/json"} if content is not None else {}
         try:
-            answer = self._http.request(
+            return self._http.request(
                 method,
                 self.url + path,
                 params=params,
@@ -101,7 +118,6 @@ class Server:
             )
         except httpx.HTTPError as error:
             raise self._unreachable(method, error) from None
-        return _decoded(answer)
 
     def _unreachable(self, method: str, error: httpx.HTTPError) -> Failure:
         if isinstance(error, httpx.ConnectError):
