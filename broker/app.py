@@ -22,6 +22,7 @@ from broker.api.access import check_local
 from broker.api.app import build_app
 from broker.api.context import Context
 from broker.changer import Changer
+from broker.console.app import Console, with_console
 from broker.guard import Guard
 from broker.keys import Keys
 from broker.near import left_to_nets
@@ -102,11 +103,12 @@ class Broker:
         settings = self._settings
         await self._clock.measure()
         await self._registry.load()
+        cluster = await cluster_id(self._db)
         event_center = EventCenter(
             settings.redis_url,
             prefix=settings.redis_prefix,
             consumer=self._identity,
-            cluster_id=await cluster_id(self._db),
+            cluster_id=cluster,
         )
         event_center.window_of = self._window_of
         self._event_center = event_center
@@ -145,20 +147,19 @@ class Broker:
             lookahead_ms=round(settings.lookahead * 1000),
             deliver=deliver,
         )
-        api = build_app(
-            Context(
-                settings=settings,
-                db=self._api_db,
-                clock=self._clock,
-                event_center=event_center,
-                registry=self._registry,
-                keys=self._keys,
-                submitter=self._submitter,
-                changer=self._changer,
-                health=self._health,
-                test_clock=self._test_clock(settings) if self._has_test_clock else None,
-            )
+        context = Context(
+            settings=settings,
+            db=self._api_db,
+            clock=self._clock,
+            event_center=event_center,
+            registry=self._registry,
+            keys=self._keys,
+            submitter=self._submitter,
+            changer=self._changer,
+            health=self._health,
+            test_clock=self._test_clock(settings) if self._has_test_clock else None,
         )
+        api = with_console(build_app(context), Console(context, cluster))
         return _with_echo(api, settings) if self._demo_echo else api
 
     def _test_clock(self, settings: Settings) -> TestClock:

@@ -22,6 +22,7 @@ _LOCAL_HOST: Final = re.compile(rb"(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?",
 _READING: Final = frozenset({"GET", "HEAD", "OPTIONS"})
 # What tells of browsers and proxies.
 _TELLING: Final = frozenset({b"host", b"origin", b"sec-fetch-site", b"x-forwarded-for"})
+_NO_KEY_OF_OURS: Final = "this key is not one of this server, or not any more"
 _OWN_SITE: Final = frozenset({b"same-origin", b"none"})
 
 LOCAL: Final = Actor("local", frozenset(SCOPES))
@@ -59,25 +60,30 @@ class Access:
             check_local(method, headers)
         if not (path.startswith("/v1/") or path == "/metrics"):
             return ANYONE
-        given = given_key(headers)
+        return await self.of_key(given_key(headers))
+
+    async def of_key(self, given: bytes | None) -> Actor:
+        """Who presents this text as his key. Raises Unauthorized."""
         if self._admin_key is None and (given is None or not given.startswith(KEY_PREFIX)):
             return LOCAL
         if given is None:
             raise Unauthorized("a key is needed: Authorization: Bearer KEY")
         if self._admin_key is not None and is_key(given, self._admin_key):
             return ADMIN
-        return await self._owner(given)
-
-    async def _owner(self, given: bytes) -> Actor:
         key = split_key(given)
-        if key is not None:
+        if key is None:
+            raise Unauthorized(_NO_KEY_OF_OURS)
+        return await self.owner(key)
+
+    async def owner(self, key: GivenKey) -> Actor:
+        """Whose key this is. Raises Unauthorized."""
+        actor = self._keys.actor_of(key)
+        if actor is None:
+            await self._keys.look_again()
             actor = self._keys.actor_of(key)
-            if actor is None:
-                await self._keys.look_again()
-                actor = self._keys.actor_of(key)
-            if actor is not None:
-                return actor
-        raise Unauthorized("this key is not one of this server, or not any more")
+        if actor is None:
+            raise Unauthorized(_NO_KEY_OF_OURS)
+        return actor
 
 
 def check_local(method: str, headers: Headers) -> None:

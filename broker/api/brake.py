@@ -14,7 +14,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -67,26 +67,34 @@ def brake_out(brake: Brake | None) -> BrakeOut | None:
 
 async def pause_wheel(context: Context, request: Request) -> Response:
     """Put the brake on, or give it another reason."""
-    _check_sees_all(request)
+    check_sees_all(actor_of(request))
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
-    reason = decode(_PAUSE, await context.bodies.read(request)).reason.strip()
-    if not reason or not reason.isprintable():
-        raise InvalidTask([FieldError("printable text, not only spaces", "#/reason")])
+    reason = reason_of(decode(_PAUSE, await context.bodies.read(request)).reason)
     brake = await context.registry.pull_brake(reason, actor=actor_of(request).name)
     return json_answer(BrakeStateOut(brake_out(brake)))
 
 
 async def resume_wheel(context: Context, request: Request) -> Response:
     """Take the brake off."""
-    _check_sees_all(request)
+    check_sees_all(actor_of(request))
     await read_nothing(context, request)
     brake = await context.registry.pull_brake(None, actor=actor_of(request).name)
     return json_answer(BrakeStateOut(brake_out(brake)))
 
 
-def _check_sees_all(request: Request) -> None:
-    if actor_of(request).is_narrowed:
+def reason_of(text: str) -> str:
+    """A reason as it is kept. Raises InvalidTask."""
+    reason = text.strip()
+    if not reason or not reason.isprintable() or len(reason) > REASON_CHARACTERS_MAX:
+        detail = f"1 to {REASON_CHARACTERS_MAX} printable characters, not only spaces"
+        raise InvalidTask([FieldError(detail, "#/reason")])
+    return reason
+
+
+def check_sees_all(actor: Actor) -> None:
+    """Raises Forbidden where the brake is not for this actor to pull."""
+    if actor.is_narrowed:
         raise Forbidden("the brake stops everybody's calls; this key is narrowed to some biz_types")
 
 

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.times import format_time
@@ -72,21 +72,36 @@ async def clock_jump(context: Context) -> ClockJumpOut | None:
 async def accept_clock_jump(context: Context, request: Request) -> Response:
     """The clock is right: go on by it."""
     actor = actor_of(request)
+    check_clock_is_his(actor)
+    await read_nothing(context, request)
+    await accept(context, actor)
+    return json_answer(JumpStateOut(None))
+
+
+def check_clock_is_his(actor: Actor) -> None:
+    """Raises Forbidden where a jump is not for this actor to accept."""
     if actor.is_narrowed:
         raise Forbidden("the clock is everybody's; this key is narrowed to some biz_types")
-    await read_nothing(context, request)
+
+
+async def accept(context: Context, actor: Actor) -> None:
+    """Say that the clock is right, where somebody holds back for it."""
     await context.clock.measure()
     if await clock_jump(context) is not None:
         # Against the machine's clock, which is all that a process has when it starts.
         await accept_jump(context.db, context.clock.offset_ms, actor=actor.name)
         await context.clock.measure()
-    return json_answer(JumpStateOut(None))
 
 
 async def list_nodes(context: Context, request: Request) -> Response:
     """Every process there is."""
     del request
-    return json_answer(NodesOut([_node_out(node) for node in await nodes(context.db)]))
+    return json_answer(NodesOut(await nodes_out(context)))
+
+
+async def nodes_out(context: Context) -> list[NodeOut]:
+    """The processes as they are shown."""
+    return [_node_out(node) for node in await nodes(context.db)]
 
 
 def _node_out(node: Node) -> NodeOut:

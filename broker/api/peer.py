@@ -40,6 +40,17 @@ class Peers:
             nearest = before
         return str(nearest)
 
+    def is_https(self, scope: Mapping[str, Any]) -> bool:
+        """Whether the browser came over TLS, to us or to a trusted proxy before us."""
+        if scope.get("scheme") == "https":
+            return True
+        client = scope.get("client")
+        address = None if client is None else _address(client[0])
+        if address is None or not any(address in network for network in self._trusted):
+            return False
+        named = [value for name, value in scope["headers"] if name == b"x-forwarded-proto"]
+        return bool(named) and named[-1].rpartition(b",")[2].strip().lower() == b"https"
+
 
 def forwarded_for(headers: Headers) -> list[str]:
     """The hops that a request claims to have come over, the farthest first."""

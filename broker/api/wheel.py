@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -89,17 +89,7 @@ async def get_wheel(context: Context, request: Request) -> Response:
     totals = {name: one for name, one in (await totals_now(context.db)).items() if sees(name)}
     names = [name for name in context.registry.names() if sees(name)]
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
-    depths: dict[str, Depth] = {}
-    waits: dict[str, LaneWait] | None = None
-    try:
-        depths = await context.event_center.depths(names)
-        waits = await context.event_center.waits(names, now_ms)
-    except EventCenterUnavailable as error:
-        log.warning("the lanes could not be counted: %s", error)
-    known = [biz for name in names if (biz := context.registry.get(name)) is not None]
-    lanes = [
-        _lane_out(biz, totals.get(biz.biz_type), depths.get(biz.biz_type), waits) for biz in known
-    ]
+    lanes = await lanes_out(context, names, totals, now_ms)
     brake = brake_out(context.registry.brake)
     return json_answer(
         WheelOut(
@@ -108,10 +98,27 @@ async def get_wheel(context: Context, request: Request) -> Response:
             clock_jump=await clock_jump(context),
             pending=sum(one.pending for one in totals.values()),
             dead=sum(one.dead for one in totals.values()),
-            shards=[_shard_out(shard) for shard in found],
+            shards=[shard_out(shard) for shard in found],
             lanes=lanes,
         )
     )
+
+
+async def lanes_out(
+    context: Context, names: Sequence[str], totals: Mapping[str, Total], now_ms: int
+) -> list[LaneOut]:
+    """The lanes of those of these biz_types that are known, each with what it holds."""
+    depths: dict[str, Depth] = {}
+    waits: dict[str, LaneWait] | None = None
+    try:
+        depths = await context.event_center.depths(names)
+        waits = await context.event_center.waits(names, now_ms)
+    except EventCenterUnavailable as error:
+        log.warning("the lanes could not be counted: %s", error)
+    known = [biz for name in names if (biz := context.registry.get(name)) is not None]
+    return [
+        _lane_out(biz, totals.get(biz.biz_type), depths.get(biz.biz_type), waits) for biz in known
+    ]
 
 
 def _lane_out(
@@ -138,7 +145,8 @@ def _lane_out(
     )
 
 
-def _shard_out(shard: Shard) -> ShardOut:
+def shard_out(shard: Shard) -> ShardOut:
+    """A shard as it is shown."""
     return ShardOut(
         shard=shard.shard,
         leader=shard.leader if shard.is_led else None,

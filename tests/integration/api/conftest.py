@@ -14,6 +14,7 @@ import pytest_asyncio
 from broker.api.app import build_app
 from broker.api.context import Context
 from broker.changer import Changer
+from broker.console.app import Console, with_console
 from broker.keys import Keys
 from broker.registry import Registry
 from broker.submitter import Submitter
@@ -22,6 +23,8 @@ from wheel_timer.database import Database
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.ops import Health
 from wheel_timer.settings import Settings
+
+CLUSTER = uuid4()
 
 
 @pytest.fixture
@@ -108,5 +111,6 @@ def client_of(
         changer=context.changer,
         health=context.health,
     )
-    transport = httpx.ASGITransport(app=build_app(own))
+    app = with_console(build_app(own), Console(own, CLUSTER))
+    transport = httpx.ASGITransport(app=app)
     return httpx.AsyncClient(transport=transport, base_url="http://localhost:8080")

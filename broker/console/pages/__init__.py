@@ -1,0 +1,11 @@
+"""The pages. A module's name here is all that a page needs to be served."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from broker.console.page import Page
+from broker.console.pages import wheel
+
+# In the order of the menu. A path without parameters stands before one that would match it, too.
+PAGES: Final[tuple[Page, ...]] = (*wheel.PAGES,)
