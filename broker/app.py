@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any, Final, Literal
 
@@ -25,9 +26,11 @@ from broker.changer import Changer
 from broker.console.app import Console, with_console
 from broker.guard import Guard
 from broker.keys import Keys
-from broker.near import left_to_nets
+from broker.near import Deliver, left_to_nets
 from broker.notifier import Notifier
+from broker.pull import Pull
 from broker.registry import Registry
+from broker.reports import Reports
 from broker.submitter import Submitter
 from broker.testclock import TestClock
 from wheel_timer import metrics
@@ -45,6 +48,7 @@ from wheel_timer.settings import Settings
 from wheel_timer.store.leader import cluster_id
 from wheel_timer.store.migrate import check_schema
 from wheel_timer.store.wheel import shards
+from wheel_timer.task import Ref
 from wheel_timer.window import window
 
 log: Final = logging.getLogger(__name__)
@@ -87,6 +91,9 @@ class Broker:
         self._submitter: Submitter | None = None
         self._changer: Changer | None = None
         self._notifier: Notifier | None = None
+        self._pull: Pull | None = None
+        self._reports: Reports | None = None
+        self._pull_center: EventCenter | None = None
         self._event_center: EventCenter | None = None
 
     def _database(self, purpose: str) -> Database:
@@ -130,7 +137,7 @@ class Broker:
         if self._role == "notifier":
             return Starlette(routes=ops_routes(self._health, reader(settings.admin_key, self._db)))
         await self._keys.load()
-        deliver = self._notifier.deliver if self._notifier else left_to_nets
+        deliver = await self._start_pull(event_center)
         self._submitter = Submitter(
             db=self._api_db,
             event_center=event_center,
@@ -147,6 +154,8 @@ class Broker:
             lookahead_ms=round(settings.lookahead * 1000),
             deliver=deliver,
         )
+        assert self._pull is not None
+        assert self._reports is not None
         context = Context(
             settings=settings,
             db=self._api_db,
@@ -156,11 +165,54 @@ class Broker:
             keys=self._keys,
             submitter=self._submitter,
             changer=self._changer,
+            pull=self._pull,
+            reports=self._reports,
             health=self._health,
             test_clock=self._test_clock(settings) if self._has_test_clock else None,
         )
         api = with_console(build_app(context), Console(context, cluster))
         return _with_echo(api, settings) if self._demo_echo else api
+
+    async def _start_pull(self, event_center: EventCenter) -> Deliver:
+        """Begin to serve workers; returns what takes near tasks while there is no event center."""
+        settings = self._settings
+        name = identity("server")
+        self._pull_center = EventCenter(
+            settings.redis_url,
+            prefix=settings.redis_prefix,
+            consumer=name,
+            cluster_id=await cluster_id(self._db),
+            members="servers",
+        )
+        self._pull = Pull(
+            db=self._db,
+            event_center=self._pull_center,
+            clock=self._clock,
+            registry=self._registry,
+            settings=settings,
+            broker_name=self._identity,
+            alive=lambda: self._alive,
+        )
+        await self._pull.start()
+        called = self._notifier.deliver if self._notifier else left_to_nets
+        pulled = self._pull.deliver
+
+        def deliver(refs: Sequence[Ref]) -> None:
+            # Each takes those of its own lanes.
+            called(refs)
+            pulled(refs)
+
+        self._reports = Reports(
+            db=self._api_db,
+            event_center=event_center,
+            clock=self._clock,
+            registry=self._registry,
+            broker_name=self._identity,
+            lookahead_ms=round(settings.lookahead * 1000),
+            deliver=deliver,
+            reported=self._pull.reported,
+        )
+        return deliver
 
     def _test_clock(self, settings: Settings) -> TestClock:
         turns = Session(
@@ -178,14 +230,17 @@ class Broker:
     async def stop(self, server: HttpServer, stop: Stop) -> None:
         """Callbacks stop being claimed now; the listener closes after DRAIN_DELAY."""
         self._health.drain()
-        await asyncio.gather(self._stop_api(server, stop), self._stop_notifier(stop))
+        await asyncio.gather(
+            self._stop_api(server, stop), self._stop_notifier(stop), self._stop_pull()
+        )
         for loop in self._loops:
             loop.cancel()
         await asyncio.gather(*self._loops, return_exceptions=True)
         await self._registry.stop()
         await self._heartbeat.leave()
-        if self._event_center is not None:
-            await self._event_center.close()
+        for center in (self._event_center, self._pull_center):
+            if center is not None:
+                await center.close()
         await self._api_db.close()
         await self._db.close()
 
@@ -205,6 +260,13 @@ class Broker:
             await self._submitter.stop()
         if self._changer is not None:
             await self._changer.stop()
+        if self._reports is not None:
+            await self._reports.stop()
+
+    async def _stop_pull(self) -> None:
+        """Nothing more is reserved; workers report on what they have, for as long as API is there."""
+        if self._pull is not None:
+            await self._pull.stop()
 
     async def _stop_notifier(self, stop: Stop) -> None:
         """In-flight calls get DRAIN; a second signal ends that at once."""

@@ -1,5 +1,5 @@
 """
-From a claim whose moment has come to its result: the pre-check, the call, the outcome, the record.
+From a claim whose moment has come to its result: the pre-check, the call, the outcome.
 """
 
 from __future__ import annotations
@@ -7,39 +7,20 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import assert_never
 
 from broker.attempt import HELD_UP, attempt
 from broker.deadlines import Deadlines
 from broker.lane import Lane
-from broker.notice import is_notice, notice_of
-from broker.outcome import (
-    Answer,
-    Cancelled,
-    Dead,
-    Finished,
-    Outcome,
-    Release,
-    Retry,
-    Unstarted,
-    before_call,
-    decide,
-    is_at_work,
-)
-from broker.report import Report
-from broker.settler import Settler
+from broker.outcome import Answer, Outcome, Release, Unstarted, before_call, decide, is_at_work
+from broker.results import Results
 from broker.terms import Terms
 from broker.transport import CallbackTransport
 from wheel_timer import metrics, signal
-from wheel_timer.biz import BizType
 from wheel_timer.clock import Clock
 from wheel_timer.monotonic import monotonic_s
-from wheel_timer.store.settle import FINAL
-from wheel_timer.task import Claim, Ref, Result
+from wheel_timer.task import Claim, Ref
 
 logger = logging.getLogger(__name__)
-
-NO_ANSWER = Answer(None)
 
 
 class Caller:
@@ -47,7 +28,6 @@ class Caller:
     slot_free: called with a lane when a slot of it has come free. answered: with a lane, whether
     its biz_type's endpoint showed that it works (None: it said 429), and when the call began and
     ended.
-    is_known: whether there is a biz_type by this name.
     """
 
     def __init__(
@@ -55,21 +35,15 @@ class Caller:
         *,
         transport: CallbackTransport,
         clock: Clock,
-        settler: Settler,
-        report: Report,
-        broker_name: str,
+        results: Results,
         slot_free: Callable[[Lane], None],
         answered: Callable[[Lane, bool | None, float, float], None],
-        is_known: Callable[[str], bool],
     ) -> None:
         self._transport = transport
         self._clock = clock
-        self._settler = settler
-        self._report = report
-        self._broker_name = broker_name
+        self._settle = results.settle
         self._slot_free = slot_free
         self._answered = answered
-        self._is_known = is_known
         self._deadlines = Deadlines()
         # The calls in flight, and how long each may take (ms).
         self._attempts: dict[asyncio.Task[None] | None, int] = {}
@@ -85,7 +59,7 @@ class Caller:
             logger.exception("the terms of task %s cannot be read", claim.task_id)
             terms = lane.terms.of(None, None)
             answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
-            self.settle(lane, claim, ref, decide(answer, claim, terms.policy, now_ms), answer)
+            self._settle(lane, claim, ref, decide(answer, claim, terms.policy, now_ms), answer)
             self._slot_free(lane)
             return
         outcome = before_call(claim, terms.policy, terms.target.timeout_ms, now_ms)
@@ -95,7 +69,7 @@ class Caller:
             self._attempts[asyncio.create_task(call)] = terms.target.timeout_ms
         else:
             lane.gate.refund(now_ms)
-            self.settle(lane, claim, ref, outcome)
+            self._settle(lane, claim, ref, outcome)
             self._slot_free(lane)
 
     def _count_repeat(self, claim: Claim, ref: Ref) -> None:
@@ -148,7 +122,7 @@ class Caller:
         if answer is HELD_UP:
             # No failure of the task's, and none of its endpoint's.
             lane.gate.refund(ended_ms)
-            self.settle(lane, claim, ref, Unstarted())
+            self._settle(lane, claim, ref, Unstarted())
         else:
             self._ended(lane, claim, ref, terms, answer, started_ms, ended_ms)
         self._slot_free(lane)
@@ -168,81 +142,9 @@ class Caller:
         outcome: Outcome = decide(answer, claim, terms.policy, ended_ms)
         if answer.error_class == "lost" and self._gives_back:
             outcome = Release(0, answer.error)
-        self.settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
+        self._settle(lane, claim, ref, outcome, answer, started_ms, ended_ms)
         if answer.is_dropped:
             lane.gate.dropped(ended_ms)
         # A task's own URL says nothing of the endpoint that all others go to.
         if answer.error_class != "lost" and claim.callback is None:
             self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)
-
-    def settle(
-        self,
-        lane: Lane,
-        claim: Claim,
-        ref: Ref,
-        outcome: Outcome,
-        answer: Answer = NO_ANSWER,
-        started_ms: float | None = None,
-        ended_ms: float = 0.0,
-    ) -> None:
-        """Hand a result to the settler. started_ms: None where no call was made."""
-        biz = lane.terms.biz
-        result = Result(
-            task_id=claim.task_id,
-            start_time_ms=claim.start_time_ms,
-            biz_type=claim.biz_type,
-            attempt=claim.attempt,
-            revision=claim.revision,
-            outcome="",
-            http_status=answer.status,
-            response_excerpt=answer.excerpt,
-            error_class=answer.error_class,
-            due_ms=ref.moment_ms,
-            published_ms=ref.published_ms,
-            remote_address=answer.remote_address,
-            broker=self._broker_name,
-            config_version=biz.version,
-            # What is stopped meanwhile is cancelled, whatever it was to become.
-            retention_ms=biz.retention_ms("cancelled"),
-            life=claim.life,
-        )
-        if started_ms is not None:
-            result.started_ms = int(started_ms)
-            result.duration_ms = round(ended_ms - started_ms)
-        match outcome:
-            case Finished():
-                result.outcome = "finished"
-                result.retention_ms = biz.retention_ms("finished")
-            case Retry(delay_ms, reason):
-                result.outcome = "retry"
-                result.delay_ms, result.error = delay_ms, reason
-            case Release(delay_ms, reason):
-                result.outcome = "released"
-                result.delay_ms, result.error = delay_ms, reason
-            case Dead(reason, error_class):
-                result.outcome = "failed"
-                result.retention_ms = biz.retention_ms("failed")
-                result.error, result.error_class = reason, error_class
-            case Cancelled():
-                result.outcome = "cancelled"
-            case Unstarted():
-                result.outcome = "unstarted"
-            case _:
-                assert_never(outcome)
-        if result.outcome in FINAL:
-            self._note(claim, result, biz)
-        if result.error is not None and result.error_class is None and answer.status is not None:
-            result.error_class = "status"
-        self._settler.add(result, ref)
-        due_ms = max(ref.moment_ms, claim.create_time_ms)
-        self._report.ended(result, (started_ms or due_ms) - due_ms)
-
-    def _note(self, claim: Claim, result: Result, biz: BizType) -> None:
-        """What else the end of a task brings."""
-        result.erase = biz.erase_data and claim.biz_data is not None
-        if result.outcome != "failed" or biz.on_failed is None or is_notice(claim):
-            return
-        if self._is_known(biz.on_failed):
-            result.notice = notice_of(claim, result, biz.on_failed, self._clock.now_ms())
-        else:
-            logger.warning("%s: nobody hears of failures: there is no %s", biz, biz.on_failed)

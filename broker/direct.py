@@ -102,12 +102,7 @@ class Direct:
             return 0
         found = 0
         for shard in range(self._shards):
-            lanes, now_ms = self._lanes(), self._clock.now_ms()
-            limits = {
-                name: limit
-                for name in await lines(self._db, shard)
-                if name in lanes and (limit := min(PAGE_ROWS, lanes[name].fetchable(now_ms)))
-            }
+            limits = await self._limits(shard)
             if limits and not self._is_stopped:
                 refs = await fetch(
                     self._db,
@@ -120,3 +115,16 @@ class Direct:
                 signal.reached("delivery.fetched")
                 self._deliver(refs)
         return found
+
+    async def _limits(self, shard: int) -> dict[str, int]:
+        """How many to fetch of whom."""
+        now_ms = self._clock.now_ms()
+        if not any(lane.fetchable(now_ms) for lane in self._lanes().values()):
+            return {}
+        names = await lines(self._db, shard)
+        lanes, now_ms = self._lanes(), self._clock.now_ms()
+        return {
+            name: limit
+            for name in names
+            if name in lanes and (limit := min(PAGE_ROWS, lanes[name].fetchable(now_ms)))
+        }

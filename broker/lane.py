@@ -67,7 +67,14 @@ HoldsBack = Literal["paused", "breaker_open", "rate_limited", "concurrency"]
 
 
 class Lane:
-    """The references of one biz_type. slots: callbacks that may be in flight here at once."""
+    """
+    The references of one biz_type. slots: callbacks that may be in flight here at once.
+
+    ahead_ms, reach_ms: how long before its moment a reference is claimed, and is claimed along.
+    """
+
+    ahead_ms = CLAIM_AHEAD_MS
+    reach_ms = CLAIM_REACH_MS
 
     def __init__(self, biz: BizType, share: Share = ALONE, *, is_braked: bool = False) -> None:
         self.biz_type = biz.biz_type
@@ -124,7 +131,7 @@ class Lane:
             return False
         waiting = self._waiting
         limit = READ_AHEAD
-        if waiting and waiting[0][0] > now_ms + CLAIM_REACH_MS:
+        if waiting and waiting[0][0] > now_ms + self.reach_ms:
             limit = READ_AHEAD_MAX
         self.is_full = len(waiting) >= (limit // 2 if self.is_full else limit)
         return not self.is_full
@@ -178,7 +185,7 @@ class Lane:
 
     def wants(self, now_ms: float) -> bool:
         """Whether something is due that there is room for, and a claim is worth its price."""
-        if not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
+        if not self._waiting or self._waiting[0][0] - self.ahead_ms > now_ms:
             return False
         slots, ahead = self._bounds(now_ms)
         if not slots or (self.gate.is_narrow and self.gate.allowed(now_ms) < 1):
@@ -223,21 +230,21 @@ class Lane:
         return (
             slots > 0
             and room > 0
-            and self._waiting[0][0] - CLAIM_AHEAD_MS <= now_ms
+            and self._waiting[0][0] - self.ahead_ms <= now_ms
             and self.gate.missing(min(room, len(self._waiting)), now_ms) > 0
         )
 
     def missing_tokens(self, now_ms: float) -> int:
         """How many tokens the gate is short of for what is due and has room."""
         shape = self.gate.shape
-        if shape is None or not self._waiting or self._waiting[0][0] - CLAIM_AHEAD_MS > now_ms:
+        if shape is None or not self._waiting or self._waiting[0][0] - self.ahead_ms > now_ms:
             return 0
         slots, ahead = self._bounds(now_ms)
         room = slots + ahead - self.in_flight - self.claiming - len(self._claimed)
         if not slots or room <= 0:
             return 0
         room += int(shape.per_s * TOKENS_AHEAD_S)
-        return self.gate.missing(self._due(room, now_ms + CLAIM_REACH_MS), now_ms)
+        return self.gate.missing(self._due(room, now_ms + self.reach_ms), now_ms)
 
     def _due(self, limit: int, until_ms: float) -> int:
         """How many references wait for a moment until then; counts up to the limit."""
@@ -256,7 +263,7 @@ class Lane:
         limit = min(limit, slots + ahead - taken)
         if self.gate.is_narrow:
             limit = min(limit, self.gate.allowed(now_ms))
-        reach_ms = now_ms + CLAIM_REACH_MS
+        reach_ms = now_ms + self.reach_ms
         refs: list[Ref] = []
         waiting = self._waiting
         while waiting and len(refs) < limit and waiting[0][0] <= reach_ms:
@@ -312,7 +319,7 @@ class Lane:
         if self._claimed:
             start_ms = self._claimed[0][0] if self.in_flight < self.slots else self._stale_ms
         if self._waiting:
-            claim_ms = self._waiting[0][0] - CLAIM_AHEAD_MS
+            claim_ms = self._waiting[0][0] - self.ahead_ms
             if claim_ms <= now_ms:
                 claim_ms = self.gate.next_ms(now_ms) if self.gate.is_narrow else None
         if start_ms is None or claim_ms is None:

@@ -8,6 +8,7 @@ The way of a reference through a broker: read -> claim -> attempt -> settle -> a
     timekeeper  what is claimed now, what starts now       broker/timekeeper.py
     claimer     the right to one attempt, in batches       broker/claimer.py
     caller      the attempt, and what its answer means     broker/caller.py, attempt.py, outcome.py
+    results     the record of it                           broker/results.py
     settler     results to Postgres, then entries away     broker/settler.py
     holding     what becomes of a held lane's references   broker/holding.py
     direct      what is due, while there is no Redis       broker/direct.py
@@ -39,6 +40,7 @@ from broker.reader import Reader
 from broker.recovery import Recovery
 from broker.registry import Registry
 from broker.report import Report
+from broker.results import Results
 from broker.settler import Settler
 from broker.share import Share
 from broker.takeover import TakeOver
@@ -126,15 +128,19 @@ class Notifier:
             ended=self._claim_ended,
             resumed=lambda: self._timekeeper.turn_soon(),
         )
-        self._caller = Caller(
-            transport=self._transport,
+        self._results = Results(
             clock=clock,
             settler=self._settler,
             report=self._report,
             broker_name=broker_name,
+            is_known=lambda name: registry.get(name) is not None,
+        )
+        self._caller = Caller(
+            transport=self._transport,
+            clock=clock,
+            results=self._results,
             slot_free=self._slot_free,
             answered=self._answered,
-            is_known=lambda name: name in self._lanes,
         )
         self._holding = Holding(
             db=db,
@@ -171,7 +177,7 @@ class Notifier:
             clock=clock,
             claim=self._claimer.begin,
             start=self._caller.start,
-            release=lambda lane, claim, ref: self._caller.settle(lane, claim, ref, Unstarted()),
+            release=lambda lane, claim, ref: self._results.settle(lane, claim, ref, Unstarted()),
             may_claim=self._claimer.may_claim,
             ask=self._tokens.ask,
         )
@@ -224,7 +230,7 @@ class Notifier:
         await self._claimer.drain()
         for lane in self._lanes.values():
             for claim, ref in lane.give_up_claimed():
-                self._caller.settle(lane, claim, ref, Unstarted())
+                self._results.settle(lane, claim, ref, Unstarted())
         await self._hand_back.refs(self._waiting())
         await self._caller.drain(drain_s, at_once)
         await self._settle_all(SETTLE_S_MIN if at_once.is_set() else max(drain_s, SETTLE_S_MIN))
@@ -247,7 +253,12 @@ class Notifier:
         return [name for name, lane in self._lanes.items() if lane.has_room(now_ms)]
 
     def _configure(self, changed: Sequence[BizType]) -> None:
+        # Workers reserve these from now on (broker/pull.py); calls under way end as they do.
+        if pulled := self._leave([biz.biz_type for biz in changed if biz.delivery == "pull"]):
+            self._hand_back.refs_soon(pulled)
         for biz in changed:
+            if biz.delivery == "pull":
+                continue
             lane = self._lanes.get(biz.biz_type)
             if lane is None:
                 is_braked = self._registry.brake is not None
@@ -294,14 +305,20 @@ class Notifier:
         self._timekeeper.touch(lane)
         self._holding.fill(lane)
 
-    def _forget(self, names: Sequence[str]) -> None:
-        """These biz_types are gone: nothing more of them is started, their lanes are removed."""
+    def _leave(self, names: Sequence[str]) -> list[Ref]:
+        """Start nothing more of these biz_types, here; returns what waited for it."""
+        waiting: list[Ref] = []
         for name in names:
             lane = self._lanes.pop(name, None)
             if lane is not None:
                 for claim, ref in lane.give_up_claimed():
-                    self._caller.settle(lane, claim, ref, Unstarted())
-                lane.give_up_waiting()
+                    self._results.settle(lane, claim, ref, Unstarted())
+                waiting += lane.give_up_waiting()
+        return waiting
+
+    def _forget(self, names: Sequence[str]) -> None:
+        """These biz_types are gone: nothing more of them is started, their lanes are removed."""
+        self._leave(names)
         self._reader.wake()
         # Made again meanwhile, a biz_type keeps its lane.
         self._hand_back.lanes_soon(lambda: [name for name in names if name not in self._lanes])

@@ -33,6 +33,7 @@ logger = logging.getLogger(__name__)
 class Reader:
     """
     lanes: all lanes there are; lanes_with_room: those to read for. deliver: takes what was read.
+    count: entries of one lane in one read. reads: the lanes of the read under way, if one is.
     """
 
     def __init__(
@@ -42,11 +43,14 @@ class Reader:
         lanes: Callable[[], Sequence[str]],
         lanes_with_room: Callable[[], Sequence[str]],
         deliver: Callable[[Sequence[Ref]], None],
+        count: Callable[[], int] = lambda: READ_COUNT,
     ) -> None:
         self._event_center = event_center
         self._lanes = lanes
         self._lanes_with_room = lanes_with_room
         self._deliver = deliver
+        self._count = count
+        self.reads: frozenset[str] = frozenset()
         self._is_stopping = False
         self._must_reread = True
         self._called = asyncio.Event()
@@ -105,10 +109,12 @@ class Reader:
             await self._called.wait()
             return
         self._is_reading = True
+        self.reads = frozenset(names)
         try:
-            refs = await self._event_center.read(names, READ_COUNT, BLOCK_MS)
+            refs = await self._event_center.read(names, self._count(), BLOCK_MS)
         finally:
             self._is_reading = False
+            self.reads = frozenset()
         if refs:
             signal.reached("delivery.read")
             self._deliver(refs)

@@ -64,6 +64,9 @@ SpreadS = Annotated[
 Network = Annotated[str, Meta(max_length=50, description="CIDR")]
 
 
+Delivery = Literal["callback", "pull"]
+
+
 class Backoff(Struct, frozen=True, forbid_unknown_fields=True):
     """Delay n is initial x factor^(n-1), at most max; drawn from [d x (1 - jitter), d]."""
 
@@ -130,6 +133,8 @@ class Policy(Struct, frozen=True, kw_only=True):
     burst: callbacks that may start at once after a pause; None: those of one second of rate_limit.
     It means nothing without one, and stands there still when the limit is lifted for a while.
     priority: 9 is served first. on_failed: the biz_type that hears of a task that failed for good.
+    delivery: pull: nothing is called, workers reserve what is due; max_concurrency is then how many
+    may be reserved at once.
     """
 
     callback_url: Url | None = None
@@ -168,6 +173,7 @@ class Policy(Struct, frozen=True, kw_only=True):
     breaker: Breaker = Breaker()
     on_failed: BizTypeName | None = None
     erase_data: bool = False
+    delivery: Delivery = "callback"
     paused: bool = False
 
 
@@ -276,7 +282,7 @@ def merged(name: str, given: BizTypeIn, before: BizType | None) -> BizType:
     errors += check_headers(headers, "#/callback_headers")
     if given.callback_url is not None:
         errors += check_url(given.callback_url, "#/callback_url")
-    elif not given.allow_callback_override:
+    elif not given.allow_callback_override and given.delivery == "callback":
         detail = "needed, unless allow_callback_override lets each task bring its own"
         errors.append(FieldError(detail, "#/callback_url"))
     errors += check_retry(given.retry, "#/retry")

@@ -15,7 +15,7 @@ from __future__ import annotations
 import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 from uuid import UUID
 
 from redis.asyncio import ConnectionPool
@@ -36,6 +36,8 @@ log: Final = logging.getLogger(__name__)
 BLOCK_GRACE_S: Final = 1.5
 BLOCK_MS_MAX: Final = 2000
 
+Members = Literal["brokers", "servers"]
+
 
 class Depth(NamedTuple):
     """
@@ -53,13 +55,21 @@ class EventCenter(Publishing, Consumers, Losses):
     The lanes, as one process sees them.
 
     cluster_id: the database's, so that an epoch is compared with epochs of the same database only.
+    members: among whom this one's heartbeats count: those who call, or those who serve workers.
     Every method raises EventCenterUnavailable where Redis cannot be reached or refuses.
     """
 
     def __init__(
-        self, redis_url: str, *, prefix: str, consumer: str, cluster_id: UUID | str
+        self,
+        redis_url: str,
+        *,
+        prefix: str,
+        consumer: str,
+        cluster_id: UUID | str,
+        members: Members = "brokers",
     ) -> None:
         super().__init__(redis_url, prefix=prefix, consumer=consumer)
+        self._brokers_key = f"{prefix}:{members}"
         self._cluster = str(cluster_id)[:8]
         self._blocking = ConnectionPool.from_url(
             redis_url, socket_timeout=BLOCK_MS_MAX / 1000 + BLOCK_GRACE_S, **driver_options()

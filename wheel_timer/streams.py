@@ -22,6 +22,7 @@ can spread the lanes:
                                        gone after ten seconds
     PREFIX:probe                       string; there for ten seconds after Redis was away
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
+    PREFIX:servers                     the same of those who read for workers (broker/pull.py)
 
 Nothing else expires by itself. Driver errors become EventCenterUnavailable here, and in the callers
 of `connection`.

@@ -31,6 +31,7 @@ EDGES: Final[dict[tuple[Status | None, Status], tuple[str, ...]]] = {
         "wheel_claim_v1",
         "wheel_settle_again_v1",
         "wheel_change_v1",
+        "wheel_report_v1",
     ),
     (Status.PENDING, Status.FINISHED): ("wheel_settle_final_v1",),
     (Status.PENDING, Status.FAILED): ("wheel_settle_final_v1",),

@@ -11,7 +11,9 @@ from broker.changer import Changer
 from broker.guard import Guard
 from broker.keys import Keys
 from broker.probe import Prober
+from broker.pull import Pull
 from broker.registry import Registry
+from broker.reports import Reports
 from broker.submitter import Submitter
 from broker.testclock import TestClock
 from wheel_timer.clock import Clock
@@ -33,6 +35,8 @@ class Context:
     keys: Keys
     submitter: Submitter
     changer: Changer
+    pull: Pull
+    reports: Reports
     health: Health
     test_clock: TestClock | None = None
     bodies: Bodies = field(init=False)

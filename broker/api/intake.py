@@ -304,7 +304,7 @@ def _callback(task: TaskIn, errors: list[FieldError]) -> bytes | None:
 def _refusals(task: TaskIn, biz: BizType, moment_ms: int, now_ms: float) -> list[FieldError]:
     """What is right in itself, but not for this biz_type."""
     refusals = []
-    if task.callback is None and biz.callback_url is None:
+    if task.callback is None and biz.callback_url is None and biz.delivery == "callback":
         detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
         refusals.append(FieldError(detail, "#/callback"))
     if task.callback is not None and not biz.allow_callback_override:

@@ -148,7 +148,8 @@ def refusals(wanted: Wanted, biz: BizType, now_ms: float) -> list[FieldError]:
     """What is right in itself, but not for this biz_type."""
     change = wanted.change
     found = []
-    if change.has_callback and change.callback is None and biz.callback_url is None:
+    has_none = change.has_callback and change.callback is None and biz.callback_url is None
+    if has_none and biz.delivery == "callback":
         detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
         found.append(FieldError(detail, "#/callback"))
     if change.callback is not None and not biz.allow_callback_override:

@@ -155,7 +155,7 @@ def task_out(
     last = attempts[-1] if attempts else None
     shown = TaskOut(**_members(row, last, now_ms, held), attempt_log=_attempt_log(row, attempts))
     if row.biz_data is not None:
-        if _is_json(row.biz_data, row.content_type):
+        if is_json(row.biz_data, row.content_type):
             shown.biz_data = Raw(row.biz_data)
         else:
             shown.biz_data_base64 = b64encode(row.biz_data).decode()
@@ -227,9 +227,12 @@ def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | 
         ended_ms = row.create_time
         if last is not None and last.started_time is not None:
             ended_ms = last.started_time + (last.duration_ms or 0)
-        # A 429 spends no failure either, but asks for nothing: it says that it was too much.
+        # A worker's release has no status. A 429 spends no failure either, but asks for nothing: it
+        # says that it was too much.
         is_released = (
-            last is not None and last.outcome == "released" and (last.http_status or 0) // 100 == 2
+            last is not None
+            and last.outcome == "released"
+            and (last.http_status or 200) // 100 == 2
         )
         reason: Literal["released", "backoff"] = "released" if is_released else "backoff"
         return Waiting(reason, format_time(ended_ms), format_time(row.next_at))
@@ -297,7 +300,7 @@ def _given_ms(row: TaskRow) -> int:
     return max(row.create_time, row.renew_time or 0)
 
 
-def _is_json(data: bytes, content_type: str | None) -> bool:
+def is_json(data: bytes, content_type: str | None) -> bool:
     """Whether a payload may be shown as JSON: it says so, and it is."""
     media_type = (content_type or "application/json").partition(";")[0].strip().lower()
     if media_type != "application/json" and not media_type.endswith("+json"):

@@ -112,7 +112,8 @@ CREATE TABLE timer_requeue (
     biz_type   text     COLLATE "C" NOT NULL,
     reason     text     COLLATE "C" NOT NULL CHECK (
         reason IN (
-            'near', 'retry', 'release', 'sweep', 'overflow', 'run', 'replay', 'held', 'published'
+            'near', 'retry', 'release', 'sweep', 'overflow', 'run', 'replay', 'held', 'published',
+            'reserved'
         )
     )
 ) WITH (

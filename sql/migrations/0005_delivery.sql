@@ -13,7 +13,9 @@
 --
 -- In:  p_moments: when the callback is to start; p_timeouts: ms, used where the task has no
 --      timeout of its own; p_margin_ms: added to both; p_early_ms: how far ahead of its moment a
---      claim is granted; p_bytes_max: payload bytes a call gives out (the first is always given).
+--      claim is granted; p_bytes_max: payload bytes a call gives out (the first is always given);
+--      p_published: null where they are called. Where a worker reserves them: when each was
+--      published; its lease is p_timeouts alone, and the attempt begins with it.
 -- Out: a row each, by verdict; a task of which nothing is said is settled or gone.
 --      claimed  the attempt is ours
 --      early    more than p_early_ms ahead of its moment by this clock; nothing was changed
@@ -26,7 +28,8 @@
 CREATE FUNCTION wheel_claim_v1(
     p_slot_lo integer, p_slot_hi integer,
     p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[],
-    p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint
+    p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint,
+    p_published bigint[]
 ) RETURNS TABLE (
     verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text,
     attempts integer, failures smallint, revision integer, life smallint, stop boolean,
@@ -53,11 +56,12 @@ DECLARE
     v_attempts integer[];
     v_lives    smallint[];
     v_timeouts bigint[];
+    v_published bigint[];
 BEGIN
     WITH locked AS MATERIALIZED (
-        SELECT k.*, r.moment, r.timeout, r.position
-        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts)
-            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, position)
+        SELECT k.*, r.moment, r.timeout, r.published, r.position
+        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts, p_published)
+            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, published, position)
         CROSS JOIN LATERAL (
             SELECT t.ctid AS tid, t.task_id, t.start_time, t.lease_until, t.next_at, t.attempts,
                 t.life, octet_length(t.biz_data) AS bytes
@@ -85,15 +89,15 @@ BEGIN
     )
     SELECT array_agg(j.tid), array_agg(j.task_id), array_agg(j.verdict),
         array_agg(greatest(j.lease_until, j.next_at)), array_agg(j.lease_until IS NOT NULL),
-        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout)
-    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts
+        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout), array_agg(j.published)
+    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts, v_published
     FROM judged AS j;
 
     -- What a single claim does not need is not planned for it: each statement costs 0.1 ms.
     IF true = ANY (v_losses) THEN
         INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
         SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
-            'the broker did not report before its lease ran out'
+            'who had it did not report before the lease ran out'
         FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
             AS j(task_id, verdict, was_lost, attempt, life)
         WHERE j.verdict = 'claimed' AND j.was_lost
@@ -104,11 +108,16 @@ BEGIN
         'UPDATE %I AS t
         SET attempts = t.attempts + 1,
             failures = t.failures + CASE WHEN j.was_lost THEN 1 ELSE 0 END,
-            lease_until = $5 + $6 + coalesce(
-                CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
-            ),
-            first_attempt_time = coalesce(t.first_attempt_time, $5)
-        FROM unnest($1, $2, $3, $4) AS j(tid, verdict, was_lost, timeout)
+            lease_until = CASE
+                WHEN j.published IS NOT NULL THEN $5 + j.timeout
+                ELSE $5 + $6 + coalesce(
+                    CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
+                )
+            END,
+            first_attempt_time = coalesce(t.first_attempt_time, $5),
+            started = CASE WHEN j.published IS NULL THEN t.started ELSE $5 END,
+            published = coalesce(j.published, t.published)
+        FROM unnest($1, $2, $3, $4, $7) AS j(tid, verdict, was_lost, timeout, published)
         WHERE t.ctid = j.tid AND j.verdict = ''claimed''
         RETURNING j.verdict, t.task_id, t.lease_until, t.start_time, t.biz_type, t.biz_id,
             t.attempts, t.failures, t.revision, t.life, t.stop,
@@ -116,7 +125,7 @@ BEGIN
             t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
             t.schedule_id, t.traceparent, j.was_lost',
         wheel_partition_v1(p_slot_lo)
-    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
+    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms, v_published;
 
     IF 'claimed' <> ANY (v_verdicts) THEN
         -- The others, of which only these three columns are known.

@@ -462,7 +462,7 @@ BEGIN
         -- What the broker that had the lease would have left, had it reported in time.
         INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
         SELECT c.task_id, c.attempts, c.life, 'lost', 'lost',
-            'the broker did not report before its lease ran out'
+            'who had it did not report before the lease ran out'
         FROM unnest(v_all) AS c
         WHERE c.task_id = ANY (v_ids) AND c.lease_until <= v_now
         ON CONFLICT DO NOTHING;

@@ -172,7 +172,7 @@ BEGIN
         IF v_lost IS NOT NULL THEN
             INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
             SELECT l.task_id, l.attempt, l.life, 'lost', 'lost',
-                'the broker did not report before its lease ran out'
+                'who had it did not report before the lease ran out'
             FROM unnest(v_lost, v_attempts, v_lives) AS l(task_id, attempt, life)
             ON CONFLICT DO NOTHING;
         END IF;

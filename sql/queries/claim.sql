@@ -12,5 +12,5 @@ FROM wheel_claim_v1(
     CAST(:slot_lo AS integer), CAST(:slot_hi AS integer), CAST(:task_ids AS uuid[]),
     CAST(:shards AS smallint[]), CAST(:start_times AS bigint[]), CAST(:moments AS bigint[]),
     CAST(:timeouts AS bigint[]), CAST(:margin_ms AS bigint), CAST(:early_ms AS bigint),
-    CAST(:bytes_max AS bigint)
+    CAST(:bytes_max AS bigint), NULL
 ) AS c

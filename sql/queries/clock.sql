@@ -90,9 +90,10 @@ SET shown_us = CAST(:now AS bigint) * 1000,
 -- name: outlook
 -- What a test's clock has to wait for: tasks due now, tasks being called, the next moment to come.
 -- In:    nothing
--- Out:   due bigint, held bigint (due, and put aside by a broker: its breaker is open), paused
---        bigint (due, of a paused biz_type or under the brake), calling bigint (not those claimed
---        ahead of their moment), next moment bigint (ms) or null
+-- Out:   due bigint, held bigint (due, and put aside by a broker: its breaker is open; or there for
+--        a worker to take), paused bigint (due, of a paused biz_type or under the brake), calling
+--        bigint (not those claimed ahead of their moment, nor those in a worker's hands), next
+--        moment bigint (ms) or null
 -- Cost:  reads the whole wheel: for the few tasks of a test
 -- Locks: none
 WITH n AS MATERIALIZED (
@@ -101,11 +102,17 @@ WITH n AS MATERIALIZED (
     ) AS is_braked
 ), pending AS (
     SELECT
-        greatest(t.start_time, t.next_at) AS moment,
         CASE
+            -- A worker may take as long as it likes, but no longer than its lease.
+            WHEN q.reason = 'reserved' AND t.lease_until > n.now_ms THEN t.lease_until
+            ELSE greatest(t.start_time, t.next_at)
+        END AS moment,
+        CASE
+            WHEN q.reason = 'reserved' AND t.lease_until > n.now_ms THEN 'reserved'
             WHEN t.lease_until > n.now_ms THEN 'calling'
             WHEN n.is_braked OR CAST(b.config ->> 'paused' AS boolean) THEN 'paused'
             WHEN q.reason = 'held' AND q.due_at > n.now_ms THEN 'held'
+            WHEN b.config ->> 'delivery' = 'pull' THEN 'held'
             ELSE 'due'
         END AS state
     FROM timer_task AS t

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
@@ -27,7 +27,8 @@ class Claimed(NamedTuple):
 
     early: ahead of their moment by the database's clock; keep them, and measure the offset anew.
     leased: (task_id, until): somebody has it, or it waits for its next attempt, until then.
-    again: left out because the payload bytes of this call were used up; claim them in the next.
+    again: left out because the payload bytes of this call were used up, or as many are reserved as
+    may be; claim them in the next.
     """
 
     claims: list[Claim]
@@ -63,17 +64,22 @@ async def claim(db: Database, refs: Sequence[Ref], timeouts_ms: Sequence[int]) -
                 "bytes_max": BATCH_BYTES_MAX,
             },
         )
-        for verdict, task_id, lease_until, *rest in answers:
-            match verdict:
-                case "claimed":
-                    result.claims.append(_claim(task_id, lease_until, rest))
-                case "early":
-                    result.early.append(task_id)
-                case "leased":
-                    result.leased.append((task_id, lease_until))
-                case _:
-                    result.again.append(task_id)
+        sorted_out(answers, result)
     return result
+
+
+def sorted_out(answers: Iterable[Sequence[Any]], result: Claimed) -> None:
+    """Put the rows of a claim's answer where their verdicts belong."""
+    for verdict, task_id, lease_until, *rest in answers:
+        match verdict:
+            case "claimed":
+                result.claims.append(_claim(task_id, lease_until, rest))
+            case "early":
+                result.early.append(task_id)
+            case "leased":
+                result.leased.append((task_id, lease_until))
+            case _:
+                result.again.append(task_id)
 
 
 def _claim(task_id: UUID, lease_until: int, rest: list[object]) -> Claim:

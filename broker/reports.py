@@ -1,0 +1,289 @@
+"""
+Group commit for what workers report: finish, release, bury, touch. Reports that arrive together
+share one database call, as changes of mind do in broker/changer.py.
+
+    call    of at most CALL_ROWS_MAX reports, each task once, so that a worker's reports of one task
+            are acted on in the order they came. One call at a time; after a busy one the next waits
+            LINGER_S for those whom it has answered
+    lost    no reply means an unknown outcome: the same reports are sent again, and what had been
+            done is `repeated` then
+    bad     a value that Postgres refuses fails the whole call: its reports go one by one
+    after   each task is read once more for the answers, all in one statement. What is due again is
+            published beside the answers, and its requeue row is the net where that fails
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import defaultdict, deque
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from broker.near import Deliver, NearPublisher, left_to_nets
+from broker.notice import is_notice, notice_of
+from broker.registry import Registry
+from wheel_timer import metrics, signal
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.errors import (
+    DatabaseUnavailable,
+    DataRejected,
+    FenceBusy,
+    FieldError,
+    InvalidTask,
+    Overloaded,
+    WheelTimerError,
+)
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store.pull import BATCH_ROWS_MAX, Report, Verb, Verdict, report
+from wheel_timer.store.task import TaskRow, lookup
+from wheel_timer.task import Claim, Result, Status
+from wheel_timer.wheel import home_of
+
+CALL_ROWS_MAX: Final = BATCH_ROWS_MAX
+QUEUE_ROWS_MAX: Final = 20_000
+BUSY_ROWS: Final = 8
+LINGER_S: Final = 0.001
+RESEND_WAIT_S: Final = (0.05, 0.2, 0.8)
+SETTLED: Final = {Status.FINISHED: "finished", Status.FAILED: "failed"}
+
+log = logging.getLogger(__name__)
+
+
+class Said(NamedTuple):
+    """
+    What a worker says. attempt, revision: its claim's. sees: whether this caller sees a biz_type;
+    of one that it does not see nothing is done.
+    """
+
+    task_id: UUID
+    verb: Verb
+    attempt: int
+    revision: int
+    delay_ms: int
+    reason: str | None
+    sees: Callable[[str], bool]
+
+
+class Heard(NamedTuple):
+    """What became of it, and the task as it stands after that; None where there is none to see."""
+
+    verdict: Verdict
+    task: TaskRow | None
+
+
+_Waiting = tuple[Said, "asyncio.Future[Heard]"]
+
+
+class Reports:
+    """
+    The one way of workers' reports to the tasks. reported: hears of a biz_type of which a
+    reservation was given up. deliver: takes near tasks while the event center is away.
+    """
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        event_center: EventCenter,
+        clock: Clock,
+        registry: Registry,
+        broker_name: str,
+        lookahead_ms: int = 1000,
+        deliver: Deliver = left_to_nets,
+        reported: Callable[[str], None] = lambda _biz_type: None,
+    ) -> None:
+        self._db = db
+        self._clock = clock
+        self._registry = registry
+        self._broker_name = broker_name
+        self._lookahead_ms = lookahead_ms
+        self._reported = reported
+        self._near = NearPublisher(event_center, deliver)
+        self._queue: deque[_Waiting] = deque()
+        self._working: asyncio.Task[None] | None = None
+
+    async def report(self, said: Said) -> Heard:
+        """
+        Do what a worker says; answered after its commit.
+
+        Raises Overloaded where too much waits, InvalidTask where Postgres refuses a value,
+        DatabaseUnavailable with an unknown outcome: the same report may be made again.
+        """
+        if len(self._queue) >= QUEUE_ROWS_MAX:
+            raise Overloaded("more reports are waiting than the database takes")
+        heard: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
+        self._queue.append((said, heard))
+        if self._working is None:
+            self._working = asyncio.create_task(self._work())
+        return await heard
+
+    async def stop(self) -> None:
+        """Return when all that was taken is answered and published."""
+        while self._working is not None:
+            await asyncio.wait([self._working])
+        await self._near.drain()
+
+    async def _work(self) -> None:
+        # At the end of this turn of the loop: what came in together goes together.
+        await asyncio.sleep(0)
+        while self._queue:
+            group = self._take()
+            try:
+                await self._hear(group)
+            except Exception as error:
+                if not isinstance(error, WheelTimerError):
+                    log.exception("%d reports were not acted on", len(group))
+                for _, answer in group:
+                    if not answer.done():
+                        answer.set_exception(error)
+            if len(group) >= BUSY_ROWS:
+                await asyncio.sleep(LINGER_S)
+        self._working = None
+
+    def _take(self) -> list[_Waiting]:
+        group: dict[UUID, _Waiting] = {}
+        later: list[_Waiting] = []
+        while self._queue and len(group) < CALL_ROWS_MAX:
+            waiting = self._queue.popleft()
+            if waiting[0].task_id in group:
+                later.append(waiting)
+            else:
+                group[waiting[0].task_id] = waiting
+        self._queue.extendleft(reversed(later))
+        return list(group.values())
+
+    async def _hear(self, group: Sequence[_Waiting]) -> None:
+        """Act on one group and answer it. Raises what all that is not answered is to hear."""
+        found = await lookup(self._db, [said.task_id for said, _ in group])
+        todo: list[tuple[_Waiting, Report]] = []
+        for waiting in group:
+            said, answer = waiting
+            row = found.get(said.task_id)
+            if row is None or not said.sees(row.biz_type):
+                _answer(answer, Heard("missing", None))
+            else:
+                todo.append((waiting, self._report_of(said, row)))
+        by_shard: dict[int, list[Report]] = defaultdict(list)
+        for _, one in todo:
+            by_shard[home_of(one.task_id)[1]].append(one)
+        verdicts: dict[UUID, Verdict] = {}
+        for shard, rows in by_shard.items():
+            try:
+                verdicts |= await self._act(shard, rows)
+            except DataRejected:
+                for (said, answer), one in todo:
+                    if home_of(said.task_id)[1] == shard:
+                        verdicts |= await self._act_alone(shard, one, answer)
+        signal.reached("pull.reported")
+        now = await lookup(self._db, [one.task_id for _, one in todo])
+        for (said, answer), one in todo:
+            if said.task_id not in verdicts:
+                continue
+            verdict, row = verdicts[said.task_id], now.get(said.task_id)
+            if verdict == "done" and said.verb != "touch":
+                self._reported(one.biz_type)
+                if row is not None and row.status in SETTLED:
+                    metrics.tasks_settled(one.biz_type, SETTLED[row.status], 1)
+            _answer(answer, Heard(verdict, row))
+
+    async def _act_alone(
+        self, shard: int, one: Report, answer: asyncio.Future[Heard]
+    ) -> dict[UUID, Verdict]:
+        try:
+            return await self._act(shard, [one])
+        except DataRejected:
+            if not answer.done():
+                detail = "Postgres does not take this text"
+                answer.set_exception(InvalidTask([FieldError(detail, "#/reason")]))
+            return {}
+
+    async def _act(self, shard: int, rows: Sequence[Report]) -> dict[UUID, Verdict]:
+        """One call, sent again while its outcome is unknown."""
+        for wait_s in (*RESEND_WAIT_S, None):
+            try:
+                reported = await report(
+                    self._db,
+                    shard,
+                    rows,
+                    broker=self._broker_name,
+                    lookahead_ms=self._lookahead_ms,
+                    latest_ms=self._clock.latest_ms(),
+                )
+            except (DatabaseUnavailable, FenceBusy):
+                if wait_s is None:
+                    raise
+                await asyncio.sleep(wait_s)
+            else:
+                break
+        if reported.near:
+            self._near.publish_soon(reported.near)
+        return reported.verdicts
+
+    def _report_of(self, said: Said, row: TaskRow) -> Report:
+        made = Report(
+            row.task_id,
+            row.start_time,
+            said.verb,
+            said.attempt,
+            said.revision,
+            biz_type=row.biz_type,
+            delay_ms=said.delay_ms,
+            reason=said.reason,
+        )
+        biz = self._registry.get(row.biz_type)
+        if biz is None:
+            return made
+        made.config_version = biz.version
+        status = {"finish": "finished", "bury": "failed"}.get(said.verb, "cancelled")
+        made.retention_ms = 1000 * getattr(biz.retention, status)
+        made.erase = biz.erase_data and row.biz_data is not None
+        if said.verb == "bury" and biz.on_failed is not None:
+            claim = _claim_of(row)
+            if self._registry.get(biz.on_failed) is not None and not is_notice(claim):
+                result = Result(
+                    row.task_id,
+                    row.start_time,
+                    row.biz_type,
+                    row.attempts,
+                    row.revision,
+                    "failed",
+                    error=said.reason,
+                    started_ms=row.started,
+                    erase=made.erase,
+                )
+                made.notice = notice_of(claim, result, biz.on_failed, self._clock.now_ms())
+        return made
+
+
+def _claim_of(row: TaskRow) -> Claim:
+    """The claim by which a task is held."""
+    return Claim(
+        row.task_id,
+        row.start_time,
+        row.biz_type,
+        row.biz_id,
+        row.attempts,
+        row.failures,
+        row.revision,
+        row.life,
+        row.stop,
+        row.lease_until or 0,
+        max(row.create_time, row.renew_time or 0),
+        row.first_attempt_time or 0,
+        row.biz_data,
+        row.content_type,
+        row.callback,
+        row.retry,
+        row.max_age,
+        row.schedule_id,
+        row.traceparent,
+        was_lost=False,
+    )
+
+
+def _answer(answer: asyncio.Future[Heard], heard: Heard) -> None:
+    if not answer.done():
+        answer.set_result(heard)
