@@ -156,6 +156,8 @@ class Broker:
         )
         assert self._pull is not None
         assert self._reports is not None
+        assert self._pull is not None
+        assert self._reports is not None
         context = Context(
             settings=settings,
             db=self._api_db,
@@ -264,7 +266,7 @@ class Broker:
             await self._reports.stop()
 
     async def _stop_pull(self) -> None:
-        """Nothing more is reserved; workers report on what they have, for as long as API is there."""
+        """Nothing more is reserved; what workers have they report until the API is gone."""
         if self._pull is not None:
             await self._pull.stop()
 

@@ -253,7 +253,9 @@ class Pull:
             self._reserving.relieve(lane)
 
     async def stop(self) -> None:
-        """Send all who wait away; hand back what was read. Reports go on."""
+        """Send all who wait away; hand back what was read. Reports go on. Twice is as good."""
+        if self._is_stopping:
+            return
         self._is_stopping = True
         for lane in self._lanes.values():
             self._send_away(lane)

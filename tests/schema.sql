@@ -371,7 +371,7 @@ BEGIN
         IF v_lost IS NOT NULL THEN
             INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
             SELECT l.task_id, l.attempt, l.life, 'lost', 'lost',
-                'the broker did not report before its lease ran out'
+                'who had it did not report before the lease ran out'
             FROM unnest(v_lost, v_attempts, v_lives) AS l(task_id, attempt, life)
             ON CONFLICT DO NOTHING;
         END IF;
@@ -549,7 +549,7 @@ BEGIN
         -- What the broker that had the lease would have left, had it reported in time.
         INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
         SELECT c.task_id, c.attempts, c.life, 'lost', 'lost',
-            'the broker did not report before its lease ran out'
+            'who had it did not report before the lease ran out'
         FROM unnest(v_all) AS c
         WHERE c.task_id = ANY (v_ids) AND c.lease_until <= v_now
         ON CONFLICT DO NOTHING;
@@ -602,7 +602,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
+CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint, p_published bigint[]) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -623,11 +623,12 @@ DECLARE
     v_attempts integer[];
     v_lives    smallint[];
     v_timeouts bigint[];
+    v_published bigint[];
 BEGIN
     WITH locked AS MATERIALIZED (
-        SELECT k.*, r.moment, r.timeout, r.position
-        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts)
-            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, position)
+        SELECT k.*, r.moment, r.timeout, r.published, r.position
+        FROM unnest(p_task_ids, p_shards, p_start_times, p_moments, p_timeouts, p_published)
+            WITH ORDINALITY AS r(task_id, shard, start_time, moment, timeout, published, position)
         CROSS JOIN LATERAL (
             SELECT t.ctid AS tid, t.task_id, t.start_time, t.lease_until, t.next_at, t.attempts,
                 t.life, octet_length(t.biz_data) AS bytes
@@ -655,15 +656,15 @@ BEGIN
     )
     SELECT array_agg(j.tid), array_agg(j.task_id), array_agg(j.verdict),
         array_agg(greatest(j.lease_until, j.next_at)), array_agg(j.lease_until IS NOT NULL),
-        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout)
-    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts
+        array_agg(j.attempts), array_agg(j.life), array_agg(j.timeout), array_agg(j.published)
+    INTO v_tids, v_ids, v_verdicts, v_waits, v_losses, v_attempts, v_lives, v_timeouts, v_published
     FROM judged AS j;
 
     -- What a single claim does not need is not planned for it: each statement costs 0.1 ms.
     IF true = ANY (v_losses) THEN
         INSERT INTO timer_attempt (task_id, attempt, life, outcome, error_class, error)
         SELECT j.task_id, j.attempt, j.life, 'lost', 'lost',
-            'the broker did not report before its lease ran out'
+            'who had it did not report before the lease ran out'
         FROM unnest(v_ids, v_verdicts, v_losses, v_attempts, v_lives)
             AS j(task_id, verdict, was_lost, attempt, life)
         WHERE j.verdict = 'claimed' AND j.was_lost
@@ -674,11 +675,16 @@ BEGIN
         'UPDATE %I AS t
         SET attempts = t.attempts + 1,
             failures = t.failures + CASE WHEN j.was_lost THEN 1 ELSE 0 END,
-            lease_until = $5 + $6 + coalesce(
-                CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
-            ),
-            first_attempt_time = coalesce(t.first_attempt_time, $5)
-        FROM unnest($1, $2, $3, $4) AS j(tid, verdict, was_lost, timeout)
+            lease_until = CASE
+                WHEN j.published IS NOT NULL THEN $5 + j.timeout
+                ELSE $5 + $6 + coalesce(
+                    CAST(CAST(t.callback ->> ''timeout'' AS numeric) * 1000 AS bigint), j.timeout
+                )
+            END,
+            first_attempt_time = coalesce(t.first_attempt_time, $5),
+            started = CASE WHEN j.published IS NULL THEN t.started ELSE $5 END,
+            published = coalesce(j.published, t.published)
+        FROM unnest($1, $2, $3, $4, $7) AS j(tid, verdict, was_lost, timeout, published)
         WHERE t.ctid = j.tid AND j.verdict = ''claimed''
         RETURNING j.verdict, t.task_id, t.lease_until, t.start_time, t.biz_type, t.biz_id,
             t.attempts, t.failures, t.revision, t.life, t.stop,
@@ -686,7 +692,7 @@ BEGIN
             t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
             t.schedule_id, t.traceparent, j.was_lost',
         wheel_partition_v1(p_slot_lo)
-    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms;
+    ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms, v_published;
 
     IF 'claimed' <> ANY (v_verdicts) THEN
         -- The others, of which only these three columns are known.
@@ -857,29 +863,26 @@ CREATE FUNCTION public.wheel_fetch_v1(p_shard smallint, p_reason text, p_biz_typ
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_closed  bigint;
-    v_now     bigint;
-    v_tids    tid[];
-    v_moments bigint[];
+    v_closed bigint;
+    v_now    bigint;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
     FOR i IN 1..coalesce(cardinality(p_biz_types), 0) LOOP
-        SELECT array_agg(w.tid), array_agg(w.moment) INTO v_tids, v_moments
-        FROM (
-            SELECT q.ctid AS tid, q.due_at - p_visibility_ms AS moment
+        RETURN QUERY
+        WITH first AS MATERIALIZED (
+            SELECT q.task_id, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
             WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
             FOR UPDATE SKIP LOCKED
-        ) AS w;
-        RETURN QUERY
+        )
         UPDATE timer_requeue AS q
         SET reason = 'published', due_at = greatest(v_now + p_visibility_ms, v_closed + 1)
-        FROM unnest(v_tids, v_moments) AS f(tid, moment)
-        WHERE q.ctid = f.tid
+        FROM first AS f
+        WHERE q.task_id = f.task_id
         RETURNING q.task_id, q.start_time,
             CASE
                 WHEN p_reason = 'held' THEN q.start_time
@@ -904,12 +907,12 @@ CREATE FUNCTION public.wheel_fill_v1(p_shard smallint, p_epoch bigint, p_biz_typ
     AS $$
 DECLARE
     v_closed bigint;
-    v_tids   tid[];
+    v_ids    uuid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(w.tid) INTO v_tids
+    SELECT array_agg(w.task_id) INTO v_ids
     FROM (
-        SELECT q.ctid AS tid
+        SELECT q.task_id
         FROM timer_requeue AS q
         WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
             -- What was pulled before, and was not yet read by the hand, stays where it is.
@@ -918,13 +921,15 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ) AS w;
-    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
+    WHERE q.task_id = ANY (v_ids);
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    RETURN coalesce(cardinality(v_tids), 0);
+    RETURN coalesce(cardinality(v_ids), 0);
 END
 $$;
 
@@ -2003,7 +2008,6 @@ CREATE FUNCTION public.wheel_pull_v1(p_shard smallint, p_epoch bigint, p_after_d
 DECLARE
     v_closed bigint;
     v_ids    uuid[];
-    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     SELECT count(*), array_agg(r.task_id) FILTER (WHERE r.reason = 'published'),
@@ -2013,21 +2017,22 @@ BEGIN
         SELECT q.task_id, q.due_at, q.reason
         FROM timer_requeue AS q
         WHERE q.shard = p_shard AND q.due_at >= p_after_due
-            AND (q.due_at, uuid_send(q.task_id)) > (p_after_due, uuid_send(p_after_id))
-        ORDER BY q.shard, q.due_at, uuid_send(q.task_id)
+            AND (q.due_at, q.task_id) > (p_after_due, p_after_id)
+        ORDER BY q.shard, q.due_at, q.task_id
         LIMIT p_limit
     ) AS r;
 
-    SELECT array_agg(l.tid) FILTER (WHERE l.reason = 'published' AND l.due_at > v_closed + 1)
-    INTO v_tids
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
     FROM (
-        SELECT w.ctid AS tid, w.reason, w.due_at
-        FROM timer_requeue AS w
-        WHERE w.task_id = ANY (v_ids)
+        SELECT w.task_id
+        FROM unnest(v_ids) AS i(task_id)
+        JOIN timer_requeue AS w ON w.task_id = i.task_id
+        WHERE w.reason = 'published' AND w.due_at > v_closed + 1
         ORDER BY w.task_id
-        FOR UPDATE
-    ) AS l;
-    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
     GET DIAGNOSTICS pulled = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2553,44 +2558,33 @@ DECLARE
     v_closed  bigint;
     v_dropped integer;
     v_moved   integer;
-    v_drops   tid[];
-    v_tids    tid[];
+    v_ids     uuid[];
     v_again   bigint[];
     v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    -- Here and wherever requeue rows are looked up: by task_id and nothing else, then by where the
-    -- lock holds them. Any other condition, or a join that can be turned round, is another way for
-    -- a planner who believes the table to be empty (see timer_requeue_due); and a condition around
-    -- a SELECT without LIMIT is moved into it.
-    SELECT array_agg(k.tid) FILTER (WHERE r.again IS NULL),
-        array_agg(k.tid) FILTER (WHERE r.again IS NOT NULL),
-        array_agg(r.again) FILTER (WHERE r.again IS NOT NULL),
-        array_agg(r.reason) FILTER (WHERE r.again IS NOT NULL)
-    INTO v_drops, v_tids, v_again, v_reasons
+    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
+    INTO v_ids, v_again, v_reasons
     FROM (
-        SELECT *
-        FROM unnest(p_task_ids, p_again, p_reasons) AS u(task_id, again, reason)
-        ORDER BY u.task_id
-    ) AS r
-    CROSS JOIN LATERAL (
-        SELECT q.ctid AS tid, q.due_at
-        FROM timer_requeue AS q
-        WHERE q.task_id = r.task_id
-        LIMIT 1
-        FOR UPDATE
-    ) AS k
-    WHERE k.due_at <= p_to;
+        SELECT q.task_id, r.again, r.reason
+        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
+        JOIN timer_requeue AS q ON q.task_id = r.task_id
+        WHERE q.due_at <= p_to
+        ORDER BY q.task_id
+        FOR UPDATE OF q
+    ) AS l;
 
-    DELETE FROM timer_requeue AS q WHERE q.ctid = ANY (v_drops);
+    DELETE FROM timer_requeue AS q
+    USING unnest(v_ids, v_again) AS r(task_id, again)
+    WHERE q.task_id = r.task_id AND r.again IS NULL;
     GET DIAGNOSTICS v_dropped = ROW_COUNT;
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
         reason = coalesce(r.reason, q.reason)
-    FROM unnest(v_tids, v_again, v_reasons) AS r(tid, again, reason)
-    WHERE q.ctid = r.tid;
+    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
+    WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2622,7 +2616,6 @@ DECLARE
     v_first_slot integer;
     v_recalled   uuid[];
     v_page       uuid[];
-    v_tids       tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -2678,25 +2671,17 @@ BEGIN
         v_recalled := v_recalled || v_page;
     END LOOP;
 
-    SELECT array_agg(k.tid), array_agg(r.moment) INTO v_tids, v_moments
-    FROM (
-        SELECT *
-        FROM unnest(v_ids, v_moments) AS u(task_id, moment)
-        WHERE u.task_id = ANY (v_recalled)
-        ORDER BY u.task_id
-    ) AS r
-    CROSS JOIN LATERAL (
-        SELECT q.ctid AS tid, q.reason
-        FROM timer_requeue AS q
-        WHERE q.task_id = r.task_id
-        LIMIT 1
-        FOR UPDATE
-    ) AS k
-    WHERE k.reason = 'retry';
     UPDATE timer_requeue AS q
     SET due_at = l.moment
-    FROM unnest(v_tids, v_moments) AS l(tid, moment)
-    WHERE q.ctid = l.tid;
+    FROM (
+        SELECT w.task_id, r.moment
+        FROM unnest(v_ids, v_moments) AS r(task_id, moment)
+        JOIN timer_requeue AS w ON w.task_id = r.task_id
+        WHERE r.task_id = ANY (v_recalled) AND w.reason = 'retry'
+        ORDER BY w.task_id
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
     RETURN coalesce(cardinality(v_ids), 0);
 END
 $_$;
@@ -2896,6 +2881,161 @@ BEGIN
 END
 $$;
 
+CREATE FUNCTION public.wheel_report_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_verbs text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[], p_broker text, p_config_versions bigint[], p_erases boolean[], p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[], p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text, p_lookahead_ms bigint, p_latest_ms bigint, OUT verdicts text[], OUT moments bigint[], OUT notices integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $_$
+DECLARE
+    v_closed    bigint;
+    v_now       bigint;
+    v_tids      tid[];
+    v_biz_types text[];
+    v_lives     smallint[];
+    v_started   bigint[];
+    v_durations integer[];
+    v_dues      bigint[];
+    v_published bigint[];
+    v_at        integer[];  -- positions
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    v_now := wheel_now_ms();
+    SELECT array_agg(
+            CASE
+                WHEN k.tid IS NULL OR k.status = 4 THEN 'missing'
+                WHEN k.attempts <> r.attempt OR k.revision <> r.revision THEN 'lost'
+                WHEN k.status = 0 AND k.lease_until > v_now THEN 'done'
+                WHEN r.verb = 'finish' AND k.status = 1 OR r.verb = 'bury' AND k.status = 2
+                    OR r.verb = 'release' AND k.status = 0 AND k.lease_until IS NULL
+                    THEN 'repeated'
+                ELSE 'lost'
+            END ORDER BY r.position
+        ),
+        array_agg(k.tid ORDER BY r.position), array_agg(k.biz_type ORDER BY r.position),
+        array_agg(k.life ORDER BY r.position), array_agg(k.started ORDER BY r.position),
+        array_agg(CAST(least(v_now - k.started, 2147483647) AS integer) ORDER BY r.position),
+        array_agg(greatest(r.start_time, k.next_at) ORDER BY r.position),
+        array_agg(k.published ORDER BY r.position)
+    INTO verdicts, v_tids, v_biz_types, v_lives, v_started, v_durations, v_dues, v_published
+    FROM unnest(p_task_ids, p_start_times, p_verbs, p_attempts, p_revisions)
+        WITH ORDINALITY AS r(task_id, start_time, verb, attempt, revision, position)
+    LEFT JOIN LATERAL (
+        SELECT t.ctid AS tid, t.status, t.attempts, t.revision, t.lease_until, t.biz_type, t.life,
+            t.started, t.next_at, t.published
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot_lo AND p_slot_hi
+            AND t.slot = CAST((r.start_time / 1000) % 10000000 AS integer)
+            AND t.shard = p_shard
+            AND t.start_time = r.start_time
+            AND t.task_id = r.task_id
+        LIMIT 1
+        FOR NO KEY UPDATE
+    ) AS k ON true;
+    moments := array_fill(CAST(NULL AS bigint), ARRAY[cardinality(p_task_ids)]);
+    notices := '{}';
+
+    -- Three kinds of reports write requeue rows below, each by itself: locked here, all in order.
+    PERFORM FROM timer_requeue AS q
+    WHERE q.task_id = ANY (p_task_ids)
+    ORDER BY q.task_id
+    FOR UPDATE;
+
+    SELECT array_agg(CAST(v.position AS integer) ORDER BY v.position) INTO v_at
+    FROM unnest(verdicts, p_verbs) WITH ORDINALITY AS v(verdict, verb, position)
+    WHERE v.verdict = 'done' AND v.verb = 'touch';
+    IF v_at IS NOT NULL THEN
+        EXECUTE format(
+            'UPDATE %I AS t
+            SET lease_until = $1 + l.ttr
+            FROM unnest($2, $3) WITH ORDINALITY AS l(tid, ttr, position)
+            WHERE t.ctid = l.tid AND l.position = ANY ($4)',
+            wheel_partition_v1(p_slot_lo)
+        ) USING v_now, v_tids, p_delays, v_at;
+        INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+        SELECT r.task_id, p_shard, r.start_time, greatest(v_now + r.ttr, v_closed + 1),
+            r.biz_type, 'reserved'
+        FROM unnest(p_task_ids, p_start_times, p_delays, v_biz_types)
+            WITH ORDINALITY AS r(task_id, start_time, ttr, biz_type, position)
+        WHERE r.position = ANY (v_at)
+        ORDER BY r.task_id
+        ON CONFLICT (task_id) DO UPDATE
+        SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time, shard = EXCLUDED.shard,
+            reason = EXCLUDED.reason;
+    END IF;
+
+    SELECT array_agg(CAST(v.position AS integer) ORDER BY v.position) INTO v_at
+    FROM unnest(verdicts, p_verbs) WITH ORDINALITY AS v(verdict, verb, position)
+    WHERE v.verdict = 'done' AND v.verb IN ('finish', 'bury');
+    IF v_at IS NOT NULL THEN
+        SELECT array_agg(v_at[n.position]) INTO notices
+        FROM unnest((
+            SELECT wheel_settle_noted_v1(
+                p_slot_lo, p_slot_hi,
+                array_agg(p_task_ids[i] ORDER BY i), p_shard,
+                array_agg(p_start_times[i] ORDER BY i),
+                array_agg(CAST(CASE p_verbs[i] WHEN 'finish' THEN 1 ELSE 2 END AS smallint)
+                    ORDER BY i),
+                array_agg(p_attempts[i] ORDER BY i), array_agg(p_revisions[i] ORDER BY i),
+                array_agg(p_retentions[i] ORDER BY i), NULL,
+                array_agg(p_reasons[i] ORDER BY i), NULL, NULL,
+                array_agg(v_started[i] ORDER BY i), array_agg(v_durations[i] ORDER BY i),
+                array_agg(v_dues[i] ORDER BY i), array_agg(v_published[i] ORDER BY i), NULL,
+                array_agg(p_broker), array_agg(p_config_versions[i] ORDER BY i),
+                array_agg(v_lives[i] ORDER BY i), array_agg(p_erases[i] ORDER BY i),
+                array_agg(p_notice_ids[i] ORDER BY i), array_agg(p_notice_times[i] ORDER BY i),
+                array_agg(p_notice_biz_types[i] ORDER BY i),
+                array_agg(p_notice_biz_ids[i] ORDER BY i),
+                array_agg(p_notice_data[i] ORDER BY i), p_notice_content_type, p_lookahead_ms
+            )
+            FROM unnest(v_at) AS i
+        )) AS n(position);
+        notices := coalesce(notices, '{}');
+    END IF;
+
+    SELECT array_agg(CAST(v.position AS integer) ORDER BY v.position) INTO v_at
+    FROM unnest(verdicts, p_verbs) WITH ORDINALITY AS v(verdict, verb, position)
+    WHERE v.verdict = 'done' AND v.verb = 'release';
+    IF v_at IS NOT NULL THEN
+        SELECT array_agg(a.moment ORDER BY r.position) INTO moments
+        FROM unnest(p_task_ids) WITH ORDINALITY AS r(task_id, position)
+        LEFT JOIN (
+            SELECT s.task_id, s.moment
+            FROM (
+                SELECT
+                    array_agg(p_task_ids[i] ORDER BY i) AS ids,
+                    array_agg(p_start_times[i] ORDER BY i) AS places,
+                    array_agg(CAST('released' AS text)) AS outcomes,
+                    array_agg(p_attempts[i] ORDER BY i) AS attempts,
+                    array_agg(p_revisions[i] ORDER BY i) AS revisions,
+                    array_agg(p_delays[i] ORDER BY i) AS delays,
+                    array_agg(p_retentions[i] ORDER BY i) AS retentions,
+                    array_agg(p_reasons[i] ORDER BY i) AS reasons,
+                    array_agg(v_started[i] ORDER BY i) AS started,
+                    array_agg(v_durations[i] ORDER BY i) AS durations,
+                    array_agg(v_dues[i] ORDER BY i) AS dues,
+                    array_agg(v_published[i] ORDER BY i) AS published,
+                    array_agg(p_broker) AS brokers,
+                    array_agg(p_config_versions[i] ORDER BY i) AS config_versions,
+                    array_agg(v_lives[i] ORDER BY i) AS lives
+                FROM unnest(v_at) AS i
+            ) AS g
+            CROSS JOIN LATERAL wheel_settle_again_v1(
+                p_shard, p_slot_lo, p_slot_hi, g.ids, g.places, g.outcomes, g.attempts,
+                g.revisions, g.delays, g.retentions, NULL, g.reasons, NULL, NULL, g.started,
+                g.durations, g.dues, g.published, NULL, g.brokers, g.config_versions, g.lives,
+                p_lookahead_ms, p_latest_ms
+            ) AS s
+        ) AS a ON a.task_id = r.task_id;
+    END IF;
+END
+$_$;
+
 CREATE FUNCTION public.wheel_requeue_due_v1(p_shard smallint, p_again boolean, p_after bigint, p_to bigint, p_after_due bigint, p_after_id uuid, p_limit integer) RETURNS TABLE(task_id uuid, start_time bigint, due_at bigint, biz_type text, reason text, status smallint, lease_until bigint, next_at bigint)
     LANGUAGE plpgsql
     SET search_path TO 'public'
@@ -2923,9 +3063,9 @@ BEGIN
         WHERE r.shard = p_shard
             AND r.due_at > p_after
             AND r.due_at <= p_to
-            AND (r.due_at, uuid_send(r.task_id)) > (p_after_due, uuid_send(p_after_id))
+            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
             AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
-        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
+        ORDER BY r.shard, r.due_at, r.task_id
         LIMIT p_limit
     ) AS q;
 
@@ -2965,7 +3105,6 @@ DECLARE
     v_closed  bigint;
     v_current bigint;
     v_ids     uuid[];
-    v_tids    tid[];
     v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -2976,19 +3115,20 @@ BEGIN
         SELECT r.task_id
         FROM timer_requeue AS r
         WHERE r.shard = p_shard AND r.due_at <= v_current
-        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
+        ORDER BY r.shard, r.due_at, r.task_id
         LIMIT 1000
     ) AS b;
     IF v_ids IS NOT NULL THEN
-        SELECT array_agg(l.tid) FILTER (WHERE l.due_at <= v_current) INTO v_tids
+        UPDATE timer_requeue AS q
+        SET due_at = v_closed + 1
         FROM (
-            SELECT r.ctid AS tid, r.due_at
+            SELECT r.task_id
             FROM timer_requeue AS r
-            WHERE r.task_id = ANY (v_ids)
+            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
             ORDER BY r.task_id
             FOR UPDATE
-        ) AS l;
-        UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
+        ) AS l
+        WHERE q.task_id = l.task_id;
         GET DIAGNOSTICS v_rescued = ROW_COUNT;
     END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2997,6 +3137,68 @@ BEGIN
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
     RETURN v_rescued;
+END
+$$;
+
+CREATE FUNCTION public.wheel_reserve_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_biz_type text, p_reserved_max integer, p_task_ids uuid[], p_start_times bigint[], p_moments bigint[], p_ttrs bigint[], p_published bigint[], p_bytes_max bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_hashjoin TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_closed bigint;
+    v_now    bigint;
+    v_room   integer;
+    v_ids    uuid[];
+BEGIN
+    v_closed := wheel_fence_v1(p_shard);
+    PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
+    v_now := wheel_now_ms();
+    -- In a statement of its own: what was reserved in the turn before is to be seen.
+    SELECT p_reserved_max - count(*) INTO v_room
+    FROM (
+        SELECT
+        FROM timer_requeue AS q
+        WHERE q.biz_type = p_biz_type AND q.reason = 'reserved' AND q.due_at > v_now
+        LIMIT p_reserved_max
+    ) AS r;
+    v_room := least(v_room, cardinality(p_task_ids));
+
+    IF v_room > 0 THEN
+        RETURN QUERY
+        WITH claimed AS MATERIALIZED (
+            SELECT c.*
+            FROM wheel_claim_v1(
+                p_slot_lo, p_slot_hi, p_task_ids[1:v_room],
+                array_fill(p_shard, ARRAY[v_room]), p_start_times[1:v_room], p_moments[1:v_room],
+                p_ttrs[1:v_room], 0, 0, p_bytes_max, p_published[1:v_room]
+            ) AS c
+        ), kept AS (
+            INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
+            SELECT c.task_id, p_shard, c.start_time, greatest(c.lease_until, v_closed + 1),
+                c.biz_type, 'reserved'
+            FROM claimed AS c
+            WHERE c.verdict = 'claimed'
+            ORDER BY c.task_id
+            ON CONFLICT (task_id) DO UPDATE
+            SET due_at = EXCLUDED.due_at, start_time = EXCLUDED.start_time,
+                shard = EXCLUDED.shard, reason = EXCLUDED.reason
+        )
+        SELECT c.* FROM claimed AS c;
+    END IF;
+    -- The others, of which only these two columns are known.
+    verdict := 'full';
+    v_ids := p_task_ids[v_room + 1:];
+    FOREACH task_id IN ARRAY v_ids LOOP
+        RETURN NEXT;
+    END LOOP;
 END
 $$;
 
@@ -3245,11 +3447,12 @@ BEGIN
         FROM unnest(v_stops, v_biz_types, v_places, v_creates)
             AS r(stop, biz_type, place, create_time)
         WHERE r.stop;
-        PERFORM FROM timer_requeue AS q
-        WHERE q.task_id = ANY (v_stopped)
-        ORDER BY q.task_id
-        FOR UPDATE;
-        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_stopped);
+        DELETE FROM timer_requeue AS q
+        USING (
+            SELECT w.task_id FROM timer_requeue AS w
+            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
+        ) AS l
+        WHERE q.task_id = l.task_id;
         EXECUTE format(
             'UPDATE %I AS t
             SET biz_data = NULL, content_type = ''erased''
@@ -3847,21 +4050,19 @@ CREATE FUNCTION public.wheel_unfetch_v1(p_shard smallint, p_task_ids uuid[]) RET
     AS $$
 DECLARE
     v_closed bigint;
-    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(l.tid) FILTER (
-        WHERE l.reason = 'published' AND l.shard = p_shard AND l.due_at > v_closed + 1
-    )
-    INTO v_tids
+    UPDATE timer_requeue AS q
+    SET due_at = v_closed + 1
     FROM (
-        SELECT w.ctid AS tid, w.shard, w.reason, w.due_at
-        FROM timer_requeue AS w
-        WHERE w.task_id = ANY (p_task_ids)
+        SELECT w.task_id
+        FROM unnest(p_task_ids) AS i(task_id)
+        JOIN timer_requeue AS w ON w.task_id = i.task_id
+        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
         ORDER BY w.task_id
-        FOR UPDATE
-    ) AS l;
-    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
+        FOR UPDATE OF w
+    ) AS l
+    WHERE q.task_id = l.task_id;
 END
 $$;
 
@@ -4311,7 +4512,7 @@ CREATE TABLE public.timer_requeue (
     shard smallint NOT NULL,
     biz_type text NOT NULL COLLATE pg_catalog."C",
     reason text NOT NULL COLLATE pg_catalog."C",
-    CONSTRAINT timer_requeue_reason_check CHECK ((reason = ANY (ARRAY['near'::text, 'retry'::text, 'release'::text, 'sweep'::text, 'overflow'::text, 'run'::text, 'replay'::text, 'held'::text, 'published'::text])))
+    CONSTRAINT timer_requeue_reason_check CHECK ((reason = ANY (ARRAY['near'::text, 'retry'::text, 'release'::text, 'sweep'::text, 'overflow'::text, 'run'::text, 'replay'::text, 'held'::text, 'published'::text, 'reserved'::text])))
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
@@ -4492,12 +4693,8 @@ CREATE INDEX timer_operation_running ON public.timer_operation USING btree (crea
 
 CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_time, operation_id);
 
-CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, uuid_send(task_id));
+CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
 
-CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'held'::text);
-
-CREATE INDEX timer_requeue_overflow ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'overflow'::text);
-
-CREATE INDEX timer_requeue_retry ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'retry'::text);
+CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text, 'overflow'::text, 'reserved'::text]));
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class ReserveIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """ttr: how long the tasks are this worker's, unless it touches them; then they are due again."""
+    """ttr: how long the tasks are this worker's, unless it touches them."""
 
     max: Annotated[int, Meta(ge=1, le=RESERVE_MAX, description="tasks at most")] = 1
     wait: Annotated[

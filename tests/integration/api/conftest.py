@@ -16,7 +16,9 @@ from broker.api.context import Context
 from broker.changer import Changer
 from broker.console.app import Console, with_console
 from broker.keys import Keys
+from broker.pull import Pull
 from broker.registry import Registry
+from broker.reports import Reports
 from broker.submitter import Submitter
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
@@ -61,6 +63,29 @@ async def context(
         max_pending=lambda: registry.max_pending,
     )
     changer = Changer(db=db, event_center=event_center, clock=clock)
+    pull_center = EventCenter(
+        settings.redis_url,
+        prefix=settings.redis_prefix,
+        consumer="server",
+        cluster_id=uuid4(),
+        members="servers",
+    )
+    pull = Pull(
+        db=db,
+        event_center=pull_center,
+        clock=clock,
+        registry=registry,
+        settings=settings,
+        broker_name="test",
+    )
+    reports = Reports(
+        db=db,
+        event_center=event_center,
+        clock=clock,
+        registry=registry,
+        broker_name="test",
+        reported=pull.reported,
+    )
 
     async def ready() -> tuple[bool, dict[str, Any]]:
         return True, {}
@@ -74,10 +99,14 @@ async def context(
         keys=keys,
         submitter=submitter,
         changer=changer,
+        pull=pull,
+        reports=reports,
         health=Health(ready),
     )
     await submitter.stop()
     await changer.stop()
+    await reports.stop()
+    await pull_center.close()
 
 
 @pytest_asyncio.fixture
@@ -109,6 +138,8 @@ def client_of(
         keys=context.keys,
         submitter=context.submitter,
         changer=context.changer,
+        pull=context.pull,
+        reports=context.reports,
         health=context.health,
     )
     app = with_console(build_app(own), Console(own, CLUSTER))

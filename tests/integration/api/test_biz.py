@@ -235,6 +235,8 @@ async def test_news_that_comes_in_the_middle_of_a_read_holds_for_all_of_it(
         keys=context.keys,
         submitter=context.submitter,
         changer=context.changer,
+        pull=context.pull,
+        reports=context.reports,
         health=context.health,
     )
     reader = TaskReader(registered, request)

@@ -162,6 +162,8 @@ async def test_two_brokers_and_a_thousand_submits_at_once_make_just_as_many_as_m
         keys=context.keys,
         submitter=other,
         changer=context.changer,
+        pull=context.pull,
+        reports=context.reports,
         health=context.health,
     )
     async with client_of(context_of_other) as second:
