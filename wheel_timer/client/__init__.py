@@ -1,20 +1,22 @@
 """
 The API from Python: `Client` for threads, `AsyncClient` for an event loop.
 
-    call.py, tasks.py, biz.py, operations.py   what is sent, and what the answer means (pure)
-    results.py, errors.py                      what comes back
-    client.py, parts.py                        sending, in a thread
-    async_client.py, async_parts.py            sending, in an event loop
+    call.py, tasks.py, biz.py, operations.py, pull.py   what is sent, what is answered (pure)
+    results.py, errors.py                               what comes back
+    client.py, parts.py, work.py                        sending, in a thread
+    async_client.py, async_parts.py, async_work.py      sending, in an event loop
 """
 
 from __future__ import annotations
 
 from wheel_timer.client.async_client import AsyncClient
+from wheel_timer.client.async_work import AsyncJob, AsyncWork
 from wheel_timer.client.biz import BizVersion, RotatedSecret
 from wheel_timer.client.client import Client
 from wheel_timer.client.errors import (
     BizTypeInUse,
     BizTypeUnknown,
+    ClaimLost,
     ClientError,
     Conflict,
     Forbidden,
@@ -35,21 +37,27 @@ from wheel_timer.client.errors import (
     Unreachable,
 )
 from wheel_timer.client.operations import DryRun, Operation
+from wheel_timer.client.pull import Reserved
 from wheel_timer.client.results import Attempt, Submitted, Task, Waiting
 from wheel_timer.client.tasks import RejectedTask, SubmittedMany
+from wheel_timer.client.work import Job, Work
 
 __all__ = [
     "AsyncClient",
+    "AsyncJob",
+    "AsyncWork",
     "Attempt",
     "BizTypeInUse",
     "BizTypeUnknown",
     "BizVersion",
+    "ClaimLost",
     "Client",
     "ClientError",
     "Conflict",
     "DryRun",
     "Forbidden",
     "InvalidRequest",
+    "Job",
     "KeyExists",
     "NotFound",
     "Operation",
@@ -58,6 +66,7 @@ __all__ = [
     "RateLimited",
     "Refused",
     "RejectedTask",
+    "Reserved",
     "RotatedSecret",
     "ServerError",
     "StaleVersion",
@@ -71,4 +80,5 @@ __all__ = [
     "Unauthorized",
     "Unreachable",
     "Waiting",
+    "Work",
 ]

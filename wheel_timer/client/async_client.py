@@ -14,9 +14,11 @@ import httpx
 
 from wheel_timer.client import tasks as task_calls
 from wheel_timer.client.async_parts import AsyncBizTypes, AsyncOperations, pages
+from wheel_timer.client.async_work import AsyncWork
 from wheel_timer.client.call import TRIES, Call, Tries
 from wheel_timer.client.connection import CONNECT_S, TOTAL_S, Options, unreachable
 from wheel_timer.client.errors import ClientError, refused
+from wheel_timer.client.pull import OnError, Terms
 from wheel_timer.client.results import Submitted, Task
 from wheel_timer.client.tasks import (
     Changes,
@@ -127,6 +129,32 @@ class AsyncClient:
     ) -> AsyncIterator[Task]:
         """The tasks of a filter, page by page as they are asked for."""
         return pages(lambda cursor: self.send(task_calls.page(filter_, page_size, cursor)))
+
+    def work(
+        self,
+        biz_type: str,
+        *,
+        concurrency: int = 1,
+        ttr: float = 60.0,
+        wait: float = 5.0,
+        on_error: OnError = "release",
+        error_delay: float = 10.0,
+    ) -> AsyncWork:
+        """
+        The tasks of a biz_type whose delivery is pull; see AsyncWork. concurrency: of `run`, how many at
+        once. ttr: seconds after which a task is another's when this worker is silent; it is touched
+        by itself. wait: seconds of one look for work. on_error: release (for error_delay seconds)
+        or bury what a handler of `run` raised for. Raises ValueError.
+        """
+        terms = Terms(
+            biz_type=biz_type,
+            concurrency=concurrency,
+            ttr=ttr,
+            wait=wait,
+            on_error=on_error,
+            error_delay=error_delay,
+        )
+        return AsyncWork(self.send, terms)
 
     async def send(self, call: Call[T]) -> T:
         """Send a call, with its tries. Raises ClientError."""

@@ -17,6 +17,7 @@ from wheel_timer.client.call import TRIES, Call, Tries
 from wheel_timer.client.connection import CONNECT_S, TOTAL_S, Options, unreachable
 from wheel_timer.client.errors import ClientError, refused
 from wheel_timer.client.parts import BizTypes, Operations, pages
+from wheel_timer.client.pull import OnError, Terms
 from wheel_timer.client.results import Submitted, Task
 from wheel_timer.client.tasks import (
     Changes,
@@ -25,6 +26,7 @@ from wheel_timer.client.tasks import (
     SubmittedMany,
     TaskFields,
 )
+from wheel_timer.client.work import Work
 
 T = TypeVar("T")
 
@@ -124,6 +126,32 @@ class Client:
     ) -> Iterator[Task]:
         """The tasks of a filter, page by page as they are asked for."""
         return pages(lambda cursor: self.send(task_calls.page(filter_, page_size, cursor)))
+
+    def work(
+        self,
+        biz_type: str,
+        *,
+        concurrency: int = 1,
+        ttr: float = 60.0,
+        wait: float = 5.0,
+        on_error: OnError = "release",
+        error_delay: float = 10.0,
+    ) -> Work:
+        """
+        The tasks of a biz_type whose delivery is pull; see Work. concurrency: of `run`, how many at
+        once. ttr: seconds after which a task is another's when this worker is silent; it is touched
+        by itself. wait: seconds of one look for work. on_error: release (for error_delay seconds)
+        or bury what a handler of `run` raised for. Raises ValueError.
+        """
+        terms = Terms(
+            biz_type=biz_type,
+            concurrency=concurrency,
+            ttr=ttr,
+            wait=wait,
+            on_error=on_error,
+            error_delay=error_delay,
+        )
+        return Work(self.send, terms)
 
     def send(self, call: Call[T]) -> T:
         """Send a call, with its tries. Raises ClientError."""

@@ -14,6 +14,7 @@ What a call of the client may raise, one tree:
         │   ├── KeyExists      the biz_id is taken, and on_duplicate was reject
         │   ├── TaskDelivering it is being called right now
         │   ├── TaskSettled    it is finished, failed or cancelled
+        │   ├── ClaimLost      it is no longer this worker's
         │   └── BizTypeInUse
         ├── StaleVersion       412: somebody changed it meanwhile
         ├── TooManyRequests    429
@@ -128,6 +129,10 @@ class TaskSettled(Conflict):
     """The task has ended."""
 
 
+class ClaimLost(Conflict):
+    """The task is no longer this worker's: its time was over, or it was changed or reported."""
+
+
 class BizTypeInUse(Conflict):
     """The biz_type has tasks."""
 
@@ -170,6 +175,7 @@ _BY_NAME: Final[Mapping[str, type[Refused]]] = {
     "key-exists": KeyExists,
     "task-delivering": TaskDelivering,
     "task-settled": TaskSettled,
+    "claim-lost": ClaimLost,
     "biz-type-in-use": BizTypeInUse,
     "stale-version": StaleVersion,
     "rate-limited": RateLimited,
