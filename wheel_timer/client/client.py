@@ -138,10 +138,10 @@ class Client:
         error_delay: float = 10.0,
     ) -> Work:
         """
-        The tasks of a biz_type whose delivery is pull; see Work. concurrency: of `run`, how many at
-        once. ttr: seconds after which a task is another's when this worker is silent; it is touched
-        by itself. wait: seconds of one look for work. on_error: release (for error_delay seconds)
-        or bury what a handler of `run` raised for. Raises ValueError.
+        The tasks of a biz_type whose delivery is pull: see Work. concurrency: how many `run` has in
+        hand at once. ttr: seconds after which a task is another's if this worker is silent; it is
+        touched by itself. wait: seconds of one look for work. on_error: release (for error_delay
+        seconds) or bury a task whose handler raised. Raises ValueError.
         """
         terms = Terms(
             biz_type=biz_type,

@@ -1,0 +1,126 @@
+"""Workers of an `up`, the installed program: processes, threads, two brokers, a daemon."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.acceptance.fix_up import Up, wheel_timer
+from wheel_timer.client import Client, Job
+
+TTR_S: Final = 2.0
+# Takes one task, says so, and does nothing any more.
+TAKES_ONE: Final = """
+import sys, time
+from wheel_timer.client import Client
+with Client(sys.argv[1], "") as client:
+    for job in client.work("jobs", ttr=float(sys.argv[2])):
+        print(job.task.task_id, flush=True)
+        time.sleep(60)
+"""
+
+
+@pytest.fixture(scope="module")
+def pulled(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Up, Client]]:
+    """An `up` with two brokers and a biz_type `jobs` that is pulled."""
+    directory: Path = tmp_path_factory.mktemp("pulled")
+    with Up(directory, "--brokers", "2") as up, Client(up.url, "", total_s=20) as client:
+        client.biz.put("jobs", delivery="pull", max_concurrency=1000)
+        yield up, client
+
+
+def audits_hold(up: Up) -> None:
+    done = wheel_timer("audit", "--url", up.url)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_worker_killed_in_its_work_loses_the_task_to_another(pulled: tuple[Up, Client]) -> None:
+    up, client = pulled
+    submitted = client.submit("jobs", delay=0)
+    with subprocess.Popen(
+        [sys.executable, "-c", TAKES_ONE, up.url, str(TTR_S)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env=dict(os.environ),
+    ) as victim:
+        assert victim.stdout is not None
+        assert victim.stdout.readline().strip() == str(submitted.task_id)
+        # By now it has been touched once: it is held although nothing is said of it.
+        time.sleep(TTR_S / 2)
+        victim.kill()
+        killed_s = time.monotonic()
+    work = client.work("jobs", wait=10)
+    for job in work:
+        assert job.task.task_id == submitted.task_id
+        assert (job.task.attempts, job.task.failures) == (2, 1)
+        work.stop()
+    assert time.monotonic() - killed_s < TTR_S + 4
+    task = client.get(submitted.task_id)
+    assert [one.outcome for one in task.attempt_log] == ["lost", "finished"]
+    audits_hold(up)
+
+
+def test_fifty_workers_of_two_brokers_hold_each_task_once(pulled: tuple[Up, Client]) -> None:
+    up, client = pulled
+    moments = time.time() + 1.0
+    many = client.submit_many(
+        {"biz_type": "jobs", "biz_id": f"n{n}", "start_time": moments + n % 20 / 20}
+        for n in range(1_000)
+    )
+    assert many.accepted == 1_000
+    seen: list[str] = []
+    work = client.work("jobs", concurrency=50, wait=1)
+
+    def handler(job: Job) -> None:
+        assert job.task.biz_id is not None
+        seen.append(job.task.biz_id)
+        if len(seen) == 1_000:
+            work.stop()
+
+    guard = threading.Timer(60, work.stop)
+    guard.start()
+    work.run(handler)
+    guard.cancel()
+    assert sorted(seen) == sorted(f"n{n}" for n in range(1_000))
+    audits_hold(up)
+
+
+def test_what_waits_is_delivered_by_whatever_the_biz_type_says_now(
+    pulled: tuple[Up, Client],
+) -> None:
+    up, client = pulled
+    client.biz.put("both", delivery="pull")
+    first = client.submit("both", delay=0)
+    second = client.submit("both", delay=0)
+    work = client.work("both")
+    for job in work:
+        # The one in hand stays in hand; the other is called.
+        client.biz.patch(
+            "both", delivery="callback", callback_url=f"{up.url}/demo/echo", breaker=None
+        )
+        ids = {first.task_id, second.task_id} - {job.task.task_id}
+        deadline_s = time.monotonic() + 15
+        while any(client.get(task_id).status != "finished" for task_id in ids):
+            assert time.monotonic() < deadline_s
+            time.sleep(0.05)
+        work.stop()
+    assert client.get(first.task_id).status == client.get(second.task_id).status == "finished"
+    # And the other way round.
+    client.biz.patch("both", paused=True)
+    third = client.submit("both", delay=0)
+    time.sleep(0.5)  # the brokers put it away, an hour ahead
+    client.biz.patch("both", paused=False, delivery="pull")
+    work = client.work("both", wait=5)
+    for job in work:
+        assert job.task.task_id == third.task_id
+        work.stop()
+    assert client.get(third.task_id).status == "finished"
+    audits_hold(up)

@@ -1,0 +1,97 @@
+"""Pull: submit + reserve + finish, by more and more workers; and how soon a waiting one is woken."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from typing import Final
+
+from tests.bench.figure import Row, at_least, percentile
+from tests.bench.product import Product
+from tests.bench.wire import Load, request
+
+BIZ_TYPE: Final = "jobs"
+WORKERS: Final = (1, 10, 50)
+# The peak of the system before.
+PER_S_MIN: Final = 1_500
+S: Final = 10.0
+WOKEN: Final = 100
+RESERVE: Final = f"/v1/biz/{BIZ_TYPE}/reserve"
+
+
+async def measure() -> list[Row]:
+    """Each worker: submit one that is due, reserve one, finish it, in a loop."""
+    rows = []
+    per_s = 0.0
+    async with Product() as product:
+        await product.configure(BIZ_TYPE, delivery="pull", max_concurrency=1_000)
+        for workers in WORKERS:
+            per_s = await _rounds(product, workers)
+            rows.append(
+                Row(
+                    f"submit + reserve + finish, {workers} workers",
+                    "",
+                    f"{per_s:,.0f}/s",
+                    True,
+                    {"per_s": per_s, "workers": workers},
+                )
+            )
+        rows.append(at_least("  of the most workers", PER_S_MIN, per_s, "/s"))
+        late_ms = sorted(await _woken(product))
+        p50_ms, p99_ms = percentile(late_ms, 50), percentile(late_ms, 99)
+        rows.append(
+            Row(
+                "a waiting worker is answered after the moment",
+                "",
+                f"p50 {p50_ms:.1f}, p99 {p99_ms:.1f} ms",
+                late_ms[0] >= 0,
+                {"p50_ms": p50_ms, "p99_ms": p99_ms},
+            )
+        )
+    return rows
+
+
+async def _rounds(product: Product, workers: int) -> float:
+    """Rounds a second."""
+    until_s = time.perf_counter() + S
+    submit = request(
+        "POST", "/v1/tasks", json.dumps({"biz_type": BIZ_TYPE, "delay": 0, "biz_data": 1}).encode()
+    )
+    reserve = request("POST", RESERVE, json.dumps({"wait": 5, "ttr": 30}).encode())
+    done = 0
+    async with Load(product.port, workers) as load:
+
+        async def work() -> None:
+            nonlocal done
+            while time.perf_counter() < until_s:
+                assert (await load.call(submit)).status == 201
+                tasks = json.loads((await load.call(reserve)).body)["tasks"]
+                for task in tasks:
+                    body = json.dumps({"claim": task["claim"]}).encode()
+                    path = f"/v1/tasks/{task['task_id']}/finish"
+                    assert (await load.call(request("POST", path, body))).status == 200
+                    done += 1
+
+        began_s = time.perf_counter()
+        await asyncio.gather(*[work() for _ in range(workers)])
+        return done / (time.perf_counter() - began_s)
+
+
+async def _woken(product: Product) -> list[float]:
+    """One worker waits for timers, one each 100 ms: ms from the moment to its answer."""
+    late_ms = []
+    reserve = request("POST", RESERVE, json.dumps({"wait": 20, "ttr": 30}).encode())
+    first_s = time.time() + 3
+    async with Load(product.port, 2) as load:
+        for n in range(WOKEN):
+            body = {"biz_type": BIZ_TYPE, "start_time": round(first_s + n / 10, 3)}
+            wire = request("POST", "/v1/tasks", json.dumps(body).encode())
+            assert (await load.call(wire)).status == 201
+        for n in range(WOKEN):
+            (task,) = json.loads((await load.call(reserve)).body)["tasks"]
+            late_ms.append((time.time() - round(first_s + n / 10, 3)) * 1000)
+            body = {"claim": task["claim"]}
+            path = f"/v1/tasks/{task['task_id']}/finish"
+            await load.call(request("POST", path, json.dumps(body).encode()))
+    return late_ms
