@@ -281,7 +281,7 @@ class Pull:
         # The read that was under way may have brought some more.
         await self._hand_back.refs(self._waiting())
         await self._hand_back.leave()
-        self._report.state(self._lanes.values(), self._clock.now_ms())
+        self._report.count()
 
     def _join(self, lane: PullLane, worker: Worker) -> None:
         lane.join(worker)
@@ -374,7 +374,7 @@ class Pull:
     def _beaten(self, share: Share) -> None:
         """Once a second."""
         self._brokers = share.brokers
-        self._report.state(self._lanes.values(), self._clock.now_ms())
+        self._report.count()
         self._waits.look(self._lanes.values())
 
     def _let_go(self, refs: Sequence[Ref]) -> None:

@@ -93,11 +93,18 @@ class PullLane(Lane):
         self.slots = self.wishes + self.claiming
 
     def deal(self, refs: Sequence[Ref]) -> Dealt:
-        """Deal references out, one to each worker in turn; those who got one are not open now."""
+        """
+        Deal references out that were taken, one to each worker in turn; those who got one are not
+        open now. More than are wanted wait on.
+        """
         dealt: Dealt = {}
         round_of = deque((worker, worker.wanted) for worker in self.workers)
         chosen: set[Worker] = set()
         for ref in refs:
+            if not round_of:
+                self.claiming -= 1
+                self.put_back(ref, ref.moment_ms)
+                continue
             worker, wanted = round_of.popleft()
             dealt[ref.task_id] = (ref, worker)
             chosen.add(worker)
@@ -105,6 +112,7 @@ class PullLane(Lane):
                 round_of.append((worker, wanted - 1))
         for worker in chosen:
             self.leave(worker)
+        self.see()
         return dealt
 
     def has_room(self, now_ms: float) -> bool:

@@ -55,14 +55,14 @@ class Report:
             )
         )
         if len(self._ended) >= COUNTED_AT_ONCE:
-            self._count()
+            self.count()
         if result.error is not None:
             self._warn(result)
         logger.debug("task %s attempt %d: %s", result.task_id, result.attempt, result.outcome)
 
     def state(self, lanes: Iterable[Lane], now_ms: float) -> None:
         """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
-        self._count()
+        self.count()
         oldest_ms = now_ms
         gone = set(self._state)
         for lane in lanes:
@@ -82,7 +82,8 @@ class Report:
         if state != before:
             metrics.lane_state(biz_type, before, state)
 
-    def _count(self) -> None:
+    def count(self) -> None:
+        """Count what was not counted yet; now and then, and at the end."""
         ended, self._ended = self._ended, []
         settled: Counter[tuple[str, str]] = Counter()
         for biz_type, outcome, lateness_ms, duration_ms in ended:

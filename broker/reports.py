@@ -8,8 +8,8 @@ share one database call, as changes of mind do in broker/changer.py.
     lost    no reply means an unknown outcome: the same reports are sent again, and what had been
             done is `repeated` then
     bad     a value that Postgres refuses fails the whole call: its reports go one by one
-    after   each task is read once more for the answers, all in one statement. What is due again is
-            published beside the answers, and its requeue row is the net where that fails
+    after   each task is read for the answers, all in one statement. What is due again is published
+            beside the answers, and its requeue row is the net where that fails
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ from wheel_timer.errors import (
     WheelTimerError,
 )
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.store.pull import BATCH_ROWS_MAX, Report, Verb, Verdict, report
+from wheel_timer.store.pull import BATCH_ROWS_MAX, Report, Verdict, report
 from wheel_timer.store.task import TaskRow, lookup
-from wheel_timer.task import Claim, Result, Status
+from wheel_timer.task import Claim, NewTask, Result, Status
 from wheel_timer.wheel import home_of
 
 CALL_ROWS_MAX: Final = BATCH_ROWS_MAX
@@ -52,21 +52,6 @@ SETTLED: Final = {Status.FINISHED: "finished", Status.FAILED: "failed"}
 log = logging.getLogger(__name__)
 
 
-class Said(NamedTuple):
-    """
-    What a worker says. attempt, revision: its claim's. sees: whether this caller sees a biz_type;
-    of one that it does not see nothing is done.
-    """
-
-    task_id: UUID
-    verb: Verb
-    attempt: int
-    revision: int
-    delay_ms: int
-    reason: str | None
-    sees: Callable[[str], bool]
-
-
 class Heard(NamedTuple):
     """What became of it, and the task as it stands after that; None where there is none to see."""
 
@@ -74,7 +59,7 @@ class Heard(NamedTuple):
     task: TaskRow | None
 
 
-_Waiting = tuple[Said, "asyncio.Future[Heard]"]
+_Waiting = tuple[Report, "asyncio.Future[Heard]"]
 
 
 class Reports:
@@ -105,9 +90,9 @@ class Reports:
         self._queue: deque[_Waiting] = deque()
         self._working: asyncio.Task[None] | None = None
 
-    async def report(self, said: Said) -> Heard:
+    async def report(self, said: Report) -> Heard:
         """
-        Do what a worker says; answered after its commit.
+        Do what a worker says, and what its biz_type adds to that; answered after its commit.
 
         Raises Overloaded where too much waits, InvalidTask where Postgres refuses a value,
         DatabaseUnavailable with an unknown outcome: the same report may be made again.
@@ -157,37 +142,31 @@ class Reports:
 
     async def _hear(self, group: Sequence[_Waiting]) -> None:
         """Act on one group and answer it. Raises what all that is not answered is to hear."""
-        found = await lookup(self._db, [said.task_id for said, _ in group])
-        todo: list[tuple[_Waiting, Report]] = []
+        by_shard: dict[int, list[_Waiting]] = defaultdict(list)
         for waiting in group:
-            said, answer = waiting
-            row = found.get(said.task_id)
-            if row is None or not said.sees(row.biz_type):
-                _answer(answer, Heard("missing", None))
-            else:
-                todo.append((waiting, self._report_of(said, row)))
-        by_shard: dict[int, list[Report]] = defaultdict(list)
-        for _, one in todo:
-            by_shard[home_of(one.task_id)[1]].append(one)
+            by_shard[home_of(waiting[0].task_id)[1]].append(waiting)
+        await self._add_notices([said for said, _ in group])
         verdicts: dict[UUID, Verdict] = {}
-        for shard, rows in by_shard.items():
+        for shard, of_shard in by_shard.items():
             try:
-                verdicts |= await self._act(shard, rows)
+                verdicts |= await self._act(shard, [said for said, _ in of_shard])
             except DataRejected:
-                for (said, answer), one in todo:
-                    if home_of(said.task_id)[1] == shard:
-                        verdicts |= await self._act_alone(shard, one, answer)
+                for said, answer in of_shard:
+                    verdicts |= await self._act_alone(shard, said, answer)
         signal.reached("pull.reported")
-        now = await lookup(self._db, [one.task_id for _, one in todo])
-        for (said, answer), one in todo:
+        now = await lookup(self._db, verdicts)
+        for said, answer in group:
             if said.task_id not in verdicts:
                 continue
             verdict, row = verdicts[said.task_id], now.get(said.task_id)
             if verdict == "done" and said.verb != "touch":
-                self._reported(one.biz_type)
+                self._reported(said.biz_type)
                 if row is not None and row.status in SETTLED:
-                    metrics.tasks_settled(one.biz_type, SETTLED[row.status], 1)
-            _answer(answer, Heard(verdict, row))
+                    metrics.tasks_settled(said.biz_type, SETTLED[row.status], 1)
+            if row is not None and row.biz_type != said.biz_type:
+                row = None  # no claim of ours says so
+            if not answer.done():
+                answer.set_result(Heard(verdict, row))
 
     async def _act_alone(
         self, shard: int, one: Report, answer: asyncio.Future[Heard]
@@ -222,40 +201,43 @@ class Reports:
             self._near.publish_soon(reported.near)
         return reported.verdicts
 
-    def _report_of(self, said: Said, row: TaskRow) -> Report:
-        made = Report(
+    async def _add_notices(self, group: Sequence[Report]) -> None:
+        """What the end of a task brings beside it, as its biz_type says now."""
+        told: list[tuple[Report, str]] = []
+        for said in group:
+            biz = self._registry.get(said.biz_type)
+            if biz is None:
+                continue
+            said.config_version = biz.version
+            status = {"finish": "finished", "bury": "failed"}.get(said.verb, "cancelled")
+            said.retention_ms = 1000 * getattr(biz.retention, status)
+            said.erase = biz.erase_data
+            if said.verb == "bury" and biz.on_failed is not None:
+                told.append((said, biz.on_failed))
+        if not told:
+            return
+        rows = await lookup(self._db, [said.task_id for said, _ in told])
+        for said, biz_type in told:
+            row = rows.get(said.task_id)
+            if row is not None and self._registry.get(biz_type) is not None:
+                said.notice = self._notice(said, row, biz_type)
+
+    def _notice(self, said: Report, row: TaskRow, biz_type: str) -> NewTask | None:
+        claim = _claim_of(row)
+        if is_notice(claim):
+            return None
+        result = Result(
             row.task_id,
             row.start_time,
-            said.verb,
-            said.attempt,
-            said.revision,
-            biz_type=row.biz_type,
-            delay_ms=said.delay_ms,
-            reason=said.reason,
+            row.biz_type,
+            row.attempts,
+            row.revision,
+            "failed",
+            error=said.reason,
+            started_ms=row.started,
+            erase=said.erase,
         )
-        biz = self._registry.get(row.biz_type)
-        if biz is None:
-            return made
-        made.config_version = biz.version
-        status = {"finish": "finished", "bury": "failed"}.get(said.verb, "cancelled")
-        made.retention_ms = 1000 * getattr(biz.retention, status)
-        made.erase = biz.erase_data and row.biz_data is not None
-        if said.verb == "bury" and biz.on_failed is not None:
-            claim = _claim_of(row)
-            if self._registry.get(biz.on_failed) is not None and not is_notice(claim):
-                result = Result(
-                    row.task_id,
-                    row.start_time,
-                    row.biz_type,
-                    row.attempts,
-                    row.revision,
-                    "failed",
-                    error=said.reason,
-                    started_ms=row.started,
-                    erase=made.erase,
-                )
-                made.notice = notice_of(claim, result, biz.on_failed, self._clock.now_ms())
-        return made
+        return notice_of(claim, result, biz_type, self._clock.now_ms())
 
 
 def _claim_of(row: TaskRow) -> Claim:
@@ -282,8 +264,3 @@ def _claim_of(row: TaskRow) -> Claim:
         row.traceparent,
         was_lost=False,
     )
-
-
-def _answer(answer: asyncio.Future[Heard], heard: Heard) -> None:
-    if not answer.done():
-        answer.set_result(heard)

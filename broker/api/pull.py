@@ -22,12 +22,12 @@ from broker.api.decoding import decode
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.problems import Problem, Refused
-from broker.api.times import format_time
+from broker.api.times import START_TIME_MS_MAX, format_time
 from broker.api.view import StatusName, TaskItem, Time, is_json, task_item
 from broker.outcome import RELEASE_S_MAX
-from broker.reports import Said
+from wheel_timer.biz import is_biz_type
 from wheel_timer.errors import FieldError, InvalidTask, NotFound
-from wheel_timer.store.pull import Verb
+from wheel_timer.store.pull import Report, Verb
 from wheel_timer.store.task import TaskRow, last_attempts
 from wheel_timer.task import Claim
 from wheel_timer.wheel import is_task_id
@@ -38,8 +38,8 @@ TTR_S_DEFAULT: Final = 60
 TTR_S_MAX: Final = 86_400
 REASON_CHARACTERS_MAX: Final = 1_000
 
-# version, task_id, attempt, revision
-_CLAIM: Final = struct.Struct(">B16sII")
+# version, task_id, start_time (its place), attempt, revision; then the biz_type
+_CLAIM: Final = struct.Struct(">B16sqII")
 _VERSION: Final = 1
 
 TtrS = Annotated[float, Meta(ge=1, le=TTR_S_MAX, description="seconds")]
@@ -192,8 +192,10 @@ async def _report(
         raise NotFound("a task_id is a UUID") from None
     if not is_task_id(task_id):
         _not_found()
-    attempt, revision = _read_claim(claim, task_id)
-    said = Said(task_id, verb, attempt, revision, delay_ms, reason, actor_of(request).sees)
+    said = _read_claim(claim, task_id, verb)
+    said.delay_ms, said.reason = delay_ms, reason
+    if not actor_of(request).sees(said.biz_type):
+        _not_found()
     heard = await context.reports.report(said)
     if heard.task is None:
         _not_found()
@@ -218,20 +220,28 @@ def _not_found() -> NoReturn:
 
 def claim_text(claim: Claim) -> str:
     """A claim as its worker gets it."""
-    packed = _CLAIM.pack(_VERSION, claim.task_id.bytes, claim.attempt, claim.revision)
-    return urlsafe_b64encode(packed).decode().rstrip("=")
+    packed = _CLAIM.pack(
+        _VERSION, claim.task_id.bytes, claim.start_time_ms, claim.attempt, claim.revision
+    )
+    return urlsafe_b64encode(packed + claim.biz_type.encode()).decode().rstrip("=")
 
 
-def _read_claim(text: str, task_id: UUID) -> tuple[int, int]:
-    """(attempt, revision). Raises InvalidTask for what is no claim, or one of another task."""
+def _read_claim(text: str, task_id: UUID, verb: Verb) -> Report:
+    """The report of who shows this claim. Raises InvalidTask: it is none, or of another task."""
     try:
         packed = urlsafe_b64decode(text.encode("ascii") + b"=" * (-len(text) % 4))
-        version, of_task, attempt, revision = _CLAIM.unpack(packed)
+        version, of_task, start_ms, attempt, revision = _CLAIM.unpack_from(packed)
+        biz_type = packed[_CLAIM.size :].decode()
     except (ValueError, BadBase64, struct.error):
         raise InvalidTask([FieldError("not a claim", "#/claim")]) from None
-    if version != _VERSION or of_task != task_id.bytes or max(attempt, revision) > 2**31 - 1:
+    is_sane = max(attempt, revision) < 2**31 and is_biz_type(biz_type)
+    if version != _VERSION or of_task != task_id.bytes or not is_sane or not _is_place(start_ms):
         raise InvalidTask([FieldError("not a claim of this task", "#/claim")])
-    return attempt, revision
+    return Report(task_id, start_ms, biz_type, verb, attempt, revision)
+
+
+def _is_place(start_ms: int) -> bool:
+    return 0 <= start_ms <= START_TIME_MS_MAX
 
 
 def _reserved(claim: Claim) -> ReservedTask:

@@ -5,13 +5,37 @@
 -- claim like a broker's: attempts + 1 and a lease. But nobody of ours works on it, so its stream
 -- entry is given up at once, and a requeue row `reserved` at the lease's end stands in its place.
 
+-- How many tasks of a biz_type are in workers' hands; counts up to p_limit.
+CREATE FUNCTION wheel_reserved_v1(p_biz_type text, p_now bigint, p_limit integer) RETURNS integer
+LANGUAGE plpgsql VOLATILE
+SET search_path FROM CURRENT
+SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off
+SET enable_bitmapscan = off
+AS $$
+BEGIN
+    -- VOLATILE: a snapshot of its own.
+    RETURN (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM timer_requeue AS q
+            WHERE q.biz_type = p_biz_type AND q.reason = 'reserved' AND q.due_at > p_now
+            LIMIT p_limit
+        ) AS r
+    );
+END
+$$;
+
 -- Reserve tasks of one biz_type for workers: wheel_claim_v1, and a requeue row at the end of each
 -- lease, in one transaction.
 --
--- In:  p_reserved_max: how many of this biz_type may be reserved at once; those of one biz_type
---      follow each other here, so that this is exact over all brokers. p_ttrs: ms, the leases.
---      The others as for wheel_claim_v1; the tasks in place order.
+-- In:  p_reserved_max: how many of this biz_type may be reserved at once, over all brokers. p_ttrs:
+--      ms, the leases. The others as for wheel_claim_v1; the tasks in place order.
 -- Out: as wheel_claim_v1; verdict `full`: beyond p_reserved_max, nothing was changed.
+-- Calls for one biz_type follow each other, commit by commit, so that p_reserved_max is exact; but
+-- not as long as less than a quarter of it is in use and this call is for a sixteenth at most: to
+-- be one too many, a dozen such calls would have to meet within one commit.
 -- Edge: pending -> pending. Locks: fence shared, the biz_type's turn, task rows in the order given,
 -- requeue rows by task_id.
 CREATE FUNCTION wheel_reserve_v1(
@@ -39,21 +63,21 @@ AS $$
 DECLARE
     v_closed bigint;
     v_now    bigint;
+    v_wanted integer := cardinality(p_task_ids);
     v_room   integer;
     v_ids    uuid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
     v_now := wheel_now_ms();
-    -- In a statement of its own: what was reserved in the turn before is to be seen.
-    SELECT p_reserved_max - count(*) INTO v_room
-    FROM (
-        SELECT
-        FROM timer_requeue AS q
-        WHERE q.biz_type = p_biz_type AND q.reason = 'reserved' AND q.due_at > v_now
-        LIMIT p_reserved_max
-    ) AS r;
-    v_room := least(v_room, cardinality(p_task_ids));
+    v_room := p_reserved_max - wheel_reserved_v1(p_biz_type, v_now, p_reserved_max);
+    IF v_wanted * 16 <= p_reserved_max AND (v_room - v_wanted) * 4 >= p_reserved_max * 3 THEN
+        PERFORM pg_advisory_xact_lock_shared(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
+    ELSE
+        PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
+    END IF;
+    -- Again, for what was reserved in the turn before.
+    v_room := p_reserved_max - wheel_reserved_v1(p_biz_type, v_now, p_reserved_max);
+    v_room := greatest(0, least(v_room, v_wanted));
 
     IF v_room > 0 THEN
         RETURN QUERY
@@ -91,6 +115,7 @@ $$;
 -- nobody else's report changes anything.
 --
 -- In:  one array element a task.
+--      p_biz_types   as its holder says it; of any other there is no such task
 --      p_verbs       finish, release, bury, touch
 --      p_delays      release: ms from now until it is due again; touch: ms from now, its new lease
 --      p_retentions  ms the row is kept for; of a release: where it was stopped meanwhile
@@ -105,8 +130,8 @@ $$;
 -- order given, requeue rows by task_id.
 CREATE FUNCTION wheel_report_v1(
     p_shard smallint, p_slot_lo integer, p_slot_hi integer,
-    p_task_ids uuid[], p_start_times bigint[], p_verbs text[], p_attempts integer[],
-    p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[],
+    p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_verbs text[],
+    p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[],
     p_broker text, p_config_versions bigint[], p_erases boolean[],
     p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[],
     p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text,
@@ -127,7 +152,6 @@ DECLARE
     v_closed    bigint;
     v_now       bigint;
     v_tids      tid[];
-    v_biz_types text[];
     v_lives     smallint[];
     v_started   bigint[];
     v_durations integer[];
@@ -139,7 +163,7 @@ BEGIN
     v_now := wheel_now_ms();
     SELECT array_agg(
             CASE
-                WHEN k.tid IS NULL OR k.status = 4 THEN 'missing'
+                WHEN k.tid IS NULL OR k.status = 4 OR k.biz_type <> r.biz_type THEN 'missing'
                 WHEN k.attempts <> r.attempt OR k.revision <> r.revision THEN 'lost'
                 WHEN k.status = 0 AND k.lease_until > v_now THEN 'done'
                 WHEN r.verb = 'finish' AND k.status = 1 OR r.verb = 'bury' AND k.status = 2
@@ -148,14 +172,14 @@ BEGIN
                 ELSE 'lost'
             END ORDER BY r.position
         ),
-        array_agg(k.tid ORDER BY r.position), array_agg(k.biz_type ORDER BY r.position),
+        array_agg(k.tid ORDER BY r.position),
         array_agg(k.life ORDER BY r.position), array_agg(k.started ORDER BY r.position),
         array_agg(CAST(least(v_now - k.started, 2147483647) AS integer) ORDER BY r.position),
         array_agg(greatest(r.start_time, k.next_at) ORDER BY r.position),
         array_agg(k.published ORDER BY r.position)
-    INTO verdicts, v_tids, v_biz_types, v_lives, v_started, v_durations, v_dues, v_published
-    FROM unnest(p_task_ids, p_start_times, p_verbs, p_attempts, p_revisions)
-        WITH ORDINALITY AS r(task_id, start_time, verb, attempt, revision, position)
+    INTO verdicts, v_tids, v_lives, v_started, v_durations, v_dues, v_published
+    FROM unnest(p_task_ids, p_start_times, p_biz_types, p_verbs, p_attempts, p_revisions)
+        WITH ORDINALITY AS r(task_id, start_time, biz_type, verb, attempt, revision, position)
     LEFT JOIN LATERAL (
         SELECT t.ctid AS tid, t.status, t.attempts, t.revision, t.lease_until, t.biz_type, t.life,
             t.started, t.next_at, t.published
@@ -191,7 +215,7 @@ BEGIN
         INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
         SELECT r.task_id, p_shard, r.start_time, greatest(v_now + r.ttr, v_closed + 1),
             r.biz_type, 'reserved'
-        FROM unnest(p_task_ids, p_start_times, p_delays, v_biz_types)
+        FROM unnest(p_task_ids, p_start_times, p_delays, p_biz_types)
             WITH ORDINALITY AS r(task_id, start_time, ttr, biz_type, position)
         WHERE r.position = ANY (v_at)
         ORDER BY r.task_id
@@ -203,7 +227,23 @@ BEGIN
     SELECT array_agg(CAST(v.position AS integer) ORDER BY v.position) INTO v_at
     FROM unnest(verdicts, p_verbs) WITH ORDINALITY AS v(verdict, verb, position)
     WHERE v.verdict = 'done' AND v.verb IN ('finish', 'bury');
-    IF v_at IS NOT NULL THEN
+    IF v_at IS NOT NULL AND p_notice_biz_types IS NULL AND true <> ALL (p_erases) THEN
+        PERFORM wheel_settle_final_v1(
+            p_slot_lo, p_slot_hi,
+            array_agg(p_task_ids[i] ORDER BY i), array_agg(p_shard),
+            array_agg(p_start_times[i] ORDER BY i),
+            array_agg(CAST(CASE p_verbs[i] WHEN 'finish' THEN 1 ELSE 2 END AS smallint)
+                ORDER BY i),
+            array_agg(p_attempts[i] ORDER BY i), array_agg(p_revisions[i] ORDER BY i),
+            array_agg(p_retentions[i] ORDER BY i), NULL,
+            array_agg(p_reasons[i] ORDER BY i), NULL, NULL,
+            array_agg(v_started[i] ORDER BY i), array_agg(v_durations[i] ORDER BY i),
+            array_agg(v_dues[i] ORDER BY i), array_agg(v_published[i] ORDER BY i), NULL,
+            array_agg(p_broker), array_agg(p_config_versions[i] ORDER BY i),
+            array_agg(v_lives[i] ORDER BY i)
+        )
+        FROM unnest(v_at) AS i;
+    ELSIF v_at IS NOT NULL THEN
         SELECT array_agg(v_at[n.position]) INTO notices
         FROM unnest((
             SELECT wheel_settle_noted_v1(

@@ -1,4 +1,4 @@
-"""Pull: submit + reserve + finish, by more and more workers; and how soon a waiting one is woken."""
+"""Pull: submit, reserve and finish by more and more workers; how soon a waiting one is woken."""
 
 from __future__ import annotations
 

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 _MARK: Final = {"set": True}
+OWN_URL: Final = "each task's own"
 _SIGNS: Final = {"created": ("+", "green"), "changed": ("~", "yellow"), "unchanged": ("=", "dim")}
 
 
@@ -25,7 +26,7 @@ def biz_table(items: Iterable[Mapping[str, Any]]) -> RenderableType:
         table.add_row(
             name,
             str(item["version"]),
-            item["callback_url"] or "each task's own",
+            "(pulled)" if item.get("delivery") == "pull" else item["callback_url"] or OWN_URL,
             "-" if rate is None else f"{rate:g}/s",
             str(item["max_concurrency"]),
             str(item["priority"]),

@@ -75,16 +75,17 @@ async def reserve(
 
 class Report(Struct, gc=False):
     """
-    What a worker says of a task. attempt, revision: its claim's. delay_ms: of a release until it is
-    due again, of a touch the new lease. retention_ms: of a release where it was stopped meanwhile.
+    What a worker says of a task. start_time_ms, biz_type, attempt, revision: its claim's. delay_ms:
+    of a release until it is due again, of a touch the new lease. retention_ms: of a release where
+    it was stopped meanwhile.
     """
 
     task_id: UUID
     start_time_ms: int
+    biz_type: str
     verb: Verb
     attempt: int
     revision: int
-    biz_type: str = ""
     delay_ms: int = 0
     reason: str | None = None
     retention_ms: int = 0
@@ -127,6 +128,7 @@ async def report(
                 "slot_hi": run.slot_hi,
                 "task_ids": [row.task_id for row in batch],
                 "start_times": [row.start_time_ms for row in batch],
+                "biz_types": [row.biz_type for row in batch],
                 "verbs": [row.verb for row in batch],
                 "attempts": [row.attempt for row in batch],
                 "revisions": [row.revision for row in batch],
