@@ -30,7 +30,7 @@ from wheel_timer.errors import FieldError, InvalidTask, NotFound
 from wheel_timer.store.pull import Report, Verb
 from wheel_timer.store.task import TaskRow, last_attempts
 from wheel_timer.task import Claim
-from wheel_timer.wheel import is_task_id
+from wheel_timer.wheel import home_of, is_task_id
 
 RESERVE_MAX: Final = 100
 WAIT_S_MAX: Final = 30
@@ -190,7 +190,7 @@ async def _report(
         task_id = UUID(request.path_params["task_id"])
     except ValueError:
         raise NotFound("a task_id is a UUID") from None
-    if not is_task_id(task_id):
+    if not is_task_id(task_id) or home_of(task_id)[1] >= context.settings.shards:
         _not_found()
     said = _read_claim(claim, task_id, verb)
     said.delay_ms, said.reason = delay_ms, reason

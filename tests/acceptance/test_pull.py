@@ -124,3 +124,21 @@ def test_what_waits_is_delivered_by_whatever_the_biz_type_says_now(
         work.stop()
     assert client.get(third.task_id).status == "finished"
     audits_hold(up)
+
+
+def test_workers_get_what_is_due_while_redis_is_frozen(pulled: tuple[Up, Client]) -> None:
+    up, client = pulled
+    (redis,) = (one for one in up.processes() if "redis-server" in one.name())
+    redis.suspend()
+    try:
+        ids = {client.submit("jobs", delay=0.5 + n / 10).task_id for n in range(5)}
+        seen = set()
+        work = client.work("jobs", wait=10)
+        for job in work:
+            seen.add(job.task.task_id)
+            if seen == ids:
+                work.stop()
+    finally:
+        redis.resume()
+    assert seen == ids
+    audits_hold(up)
