@@ -863,26 +863,29 @@ CREATE FUNCTION public.wheel_fetch_v1(p_shard smallint, p_reason text, p_biz_typ
     AS $$
 #variable_conflict use_column
 DECLARE
-    v_closed bigint;
-    v_now    bigint;
+    v_closed  bigint;
+    v_now     bigint;
+    v_tids    tid[];
+    v_moments bigint[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
     FOR i IN 1..coalesce(cardinality(p_biz_types), 0) LOOP
-        RETURN QUERY
-        WITH first AS MATERIALIZED (
-            SELECT q.task_id, q.due_at - p_visibility_ms AS moment
+        SELECT array_agg(w.tid), array_agg(w.moment) INTO v_tids, v_moments
+        FROM (
+            SELECT q.ctid AS tid, q.due_at - p_visibility_ms AS moment
             FROM timer_requeue AS q
             WHERE q.biz_type = p_biz_types[i] AND q.reason = p_reason AND q.shard = p_shard
                 AND q.start_time <= v_now + p_lookahead_ms
             ORDER BY q.due_at, q.task_id
             LIMIT p_limits[i]
             FOR UPDATE SKIP LOCKED
-        )
+        ) AS w;
+        RETURN QUERY
         UPDATE timer_requeue AS q
         SET reason = 'published', due_at = greatest(v_now + p_visibility_ms, v_closed + 1)
-        FROM first AS f
-        WHERE q.task_id = f.task_id
+        FROM unnest(v_tids, v_moments) AS f(tid, moment)
+        WHERE q.ctid = f.tid
         RETURNING q.task_id, q.start_time,
             CASE
                 WHEN p_reason = 'held' THEN q.start_time
@@ -907,12 +910,12 @@ CREATE FUNCTION public.wheel_fill_v1(p_shard smallint, p_epoch bigint, p_biz_typ
     AS $$
 DECLARE
     v_closed bigint;
-    v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    SELECT array_agg(w.task_id) INTO v_ids
+    SELECT array_agg(w.tid) INTO v_tids
     FROM (
-        SELECT q.task_id
+        SELECT q.ctid AS tid
         FROM timer_requeue AS q
         WHERE q.biz_type = p_biz_type AND q.reason = 'overflow' AND q.shard = p_shard
             -- What was pulled before, and was not yet read by the hand, stays where it is.
@@ -921,15 +924,13 @@ BEGIN
         LIMIT p_limit
         FOR UPDATE SKIP LOCKED
     ) AS w;
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
-    WHERE q.task_id = ANY (v_ids);
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'leadership lost'
             USING ERRCODE = 'WT001', DETAIL = p_shard || ' ' || p_epoch;
     END IF;
-    RETURN coalesce(cardinality(v_ids), 0);
+    RETURN coalesce(cardinality(v_tids), 0);
 END
 $$;
 
@@ -1048,6 +1049,16 @@ BEGIN
     END LOOP;
 END
 $_$;
+
+CREATE FUNCTION public.wheel_has_lines_v1() RETURNS boolean
+    LANGUAGE sql STABLE
+    SET search_path TO 'public'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET jit TO 'off'
+    AS $$
+    SELECT EXISTS (SELECT FROM timer_requeue AS q WHERE q.reason = 'overflow')
+$$;
 
 CREATE FUNCTION public.wheel_held_v1() RETURNS SETOF text
     LANGUAGE plpgsql STABLE
@@ -2008,6 +2019,7 @@ CREATE FUNCTION public.wheel_pull_v1(p_shard smallint, p_epoch bigint, p_after_d
 DECLARE
     v_closed bigint;
     v_ids    uuid[];
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     SELECT count(*), array_agg(r.task_id) FILTER (WHERE r.reason = 'published'),
@@ -2017,22 +2029,21 @@ BEGIN
         SELECT q.task_id, q.due_at, q.reason
         FROM timer_requeue AS q
         WHERE q.shard = p_shard AND q.due_at >= p_after_due
-            AND (q.due_at, q.task_id) > (p_after_due, p_after_id)
-        ORDER BY q.shard, q.due_at, q.task_id
+            AND (q.due_at, uuid_send(q.task_id)) > (p_after_due, uuid_send(p_after_id))
+        ORDER BY q.shard, q.due_at, uuid_send(q.task_id)
         LIMIT p_limit
     ) AS r;
 
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (WHERE l.reason = 'published' AND l.due_at > v_closed + 1)
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(v_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (v_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
     GET DIAGNOSTICS pulled = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2558,33 +2569,44 @@ DECLARE
     v_closed  bigint;
     v_dropped integer;
     v_moved   integer;
-    v_ids     uuid[];
+    v_drops   tid[];
+    v_tids    tid[];
     v_again   bigint[];
     v_reasons text[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
 
-    SELECT array_agg(l.task_id), array_agg(l.again), array_agg(l.reason)
-    INTO v_ids, v_again, v_reasons
+    -- Here and wherever requeue rows are looked up: by task_id and nothing else, then by where the
+    -- lock holds them. Any other condition, or a join that can be turned round, is another way for
+    -- a planner who believes the table to be empty (see timer_requeue_due); and a condition around
+    -- a SELECT without LIMIT is moved into it.
+    SELECT array_agg(k.tid) FILTER (WHERE r.again IS NULL),
+        array_agg(k.tid) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.again) FILTER (WHERE r.again IS NOT NULL),
+        array_agg(r.reason) FILTER (WHERE r.again IS NOT NULL)
+    INTO v_drops, v_tids, v_again, v_reasons
     FROM (
-        SELECT q.task_id, r.again, r.reason
-        FROM unnest(p_task_ids, p_again, p_reasons) AS r(task_id, again, reason)
-        JOIN timer_requeue AS q ON q.task_id = r.task_id
-        WHERE q.due_at <= p_to
-        ORDER BY q.task_id
-        FOR UPDATE OF q
-    ) AS l;
+        SELECT *
+        FROM unnest(p_task_ids, p_again, p_reasons) AS u(task_id, again, reason)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.due_at
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.due_at <= p_to;
 
-    DELETE FROM timer_requeue AS q
-    USING unnest(v_ids, v_again) AS r(task_id, again)
-    WHERE q.task_id = r.task_id AND r.again IS NULL;
+    DELETE FROM timer_requeue AS q WHERE q.ctid = ANY (v_drops);
     GET DIAGNOSTICS v_dropped = ROW_COUNT;
 
     UPDATE timer_requeue AS q
     SET due_at = greatest(r.again, v_closed + 1),
         reason = coalesce(r.reason, q.reason)
-    FROM unnest(v_ids, v_again, v_reasons) AS r(task_id, again, reason)
-    WHERE q.task_id = r.task_id AND r.again IS NOT NULL;
+    FROM unnest(v_tids, v_again, v_reasons) AS r(tid, again, reason)
+    WHERE q.ctid = r.tid;
     GET DIAGNOSTICS v_moved = ROW_COUNT;
 
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -2616,6 +2638,7 @@ DECLARE
     v_first_slot integer;
     v_recalled   uuid[];
     v_page       uuid[];
+    v_tids       tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
     v_now := wheel_now_ms();
@@ -2671,17 +2694,25 @@ BEGIN
         v_recalled := v_recalled || v_page;
     END LOOP;
 
+    SELECT array_agg(k.tid), array_agg(r.moment) INTO v_tids, v_moments
+    FROM (
+        SELECT *
+        FROM unnest(v_ids, v_moments) AS u(task_id, moment)
+        WHERE u.task_id = ANY (v_recalled)
+        ORDER BY u.task_id
+    ) AS r
+    CROSS JOIN LATERAL (
+        SELECT q.ctid AS tid, q.reason
+        FROM timer_requeue AS q
+        WHERE q.task_id = r.task_id
+        LIMIT 1
+        FOR UPDATE
+    ) AS k
+    WHERE k.reason = 'retry';
     UPDATE timer_requeue AS q
     SET due_at = l.moment
-    FROM (
-        SELECT w.task_id, r.moment
-        FROM unnest(v_ids, v_moments) AS r(task_id, moment)
-        JOIN timer_requeue AS w ON w.task_id = r.task_id
-        WHERE r.task_id = ANY (v_recalled) AND w.reason = 'retry'
-        ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+    FROM unnest(v_tids, v_moments) AS l(tid, moment)
+    WHERE q.ctid = l.tid;
     RETURN coalesce(cardinality(v_ids), 0);
 END
 $_$;
@@ -2881,7 +2912,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_report_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_verbs text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[], p_broker text, p_config_versions bigint[], p_erases boolean[], p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[], p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text, p_lookahead_ms bigint, p_latest_ms bigint, OUT verdicts text[], OUT moments bigint[], OUT notices integer[]) RETURNS record
+CREATE FUNCTION public.wheel_report_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_verbs text[], p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[], p_broker text, p_config_versions bigint[], p_erases boolean[], p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[], p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text, p_lookahead_ms bigint, p_latest_ms bigint, OUT verdicts text[], OUT moments bigint[], OUT notices integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -2896,7 +2927,6 @@ DECLARE
     v_closed    bigint;
     v_now       bigint;
     v_tids      tid[];
-    v_biz_types text[];
     v_lives     smallint[];
     v_started   bigint[];
     v_durations integer[];
@@ -2908,7 +2938,7 @@ BEGIN
     v_now := wheel_now_ms();
     SELECT array_agg(
             CASE
-                WHEN k.tid IS NULL OR k.status = 4 THEN 'missing'
+                WHEN k.tid IS NULL OR k.status = 4 OR k.biz_type <> r.biz_type THEN 'missing'
                 WHEN k.attempts <> r.attempt OR k.revision <> r.revision THEN 'lost'
                 WHEN k.status = 0 AND k.lease_until > v_now THEN 'done'
                 WHEN r.verb = 'finish' AND k.status = 1 OR r.verb = 'bury' AND k.status = 2
@@ -2917,14 +2947,14 @@ BEGIN
                 ELSE 'lost'
             END ORDER BY r.position
         ),
-        array_agg(k.tid ORDER BY r.position), array_agg(k.biz_type ORDER BY r.position),
+        array_agg(k.tid ORDER BY r.position),
         array_agg(k.life ORDER BY r.position), array_agg(k.started ORDER BY r.position),
         array_agg(CAST(least(v_now - k.started, 2147483647) AS integer) ORDER BY r.position),
         array_agg(greatest(r.start_time, k.next_at) ORDER BY r.position),
         array_agg(k.published ORDER BY r.position)
-    INTO verdicts, v_tids, v_biz_types, v_lives, v_started, v_durations, v_dues, v_published
-    FROM unnest(p_task_ids, p_start_times, p_verbs, p_attempts, p_revisions)
-        WITH ORDINALITY AS r(task_id, start_time, verb, attempt, revision, position)
+    INTO verdicts, v_tids, v_lives, v_started, v_durations, v_dues, v_published
+    FROM unnest(p_task_ids, p_start_times, p_biz_types, p_verbs, p_attempts, p_revisions)
+        WITH ORDINALITY AS r(task_id, start_time, biz_type, verb, attempt, revision, position)
     LEFT JOIN LATERAL (
         SELECT t.ctid AS tid, t.status, t.attempts, t.revision, t.lease_until, t.biz_type, t.life,
             t.started, t.next_at, t.published
@@ -2960,7 +2990,7 @@ BEGIN
         INSERT INTO timer_requeue (task_id, shard, start_time, due_at, biz_type, reason)
         SELECT r.task_id, p_shard, r.start_time, greatest(v_now + r.ttr, v_closed + 1),
             r.biz_type, 'reserved'
-        FROM unnest(p_task_ids, p_start_times, p_delays, v_biz_types)
+        FROM unnest(p_task_ids, p_start_times, p_delays, p_biz_types)
             WITH ORDINALITY AS r(task_id, start_time, ttr, biz_type, position)
         WHERE r.position = ANY (v_at)
         ORDER BY r.task_id
@@ -2972,7 +3002,23 @@ BEGIN
     SELECT array_agg(CAST(v.position AS integer) ORDER BY v.position) INTO v_at
     FROM unnest(verdicts, p_verbs) WITH ORDINALITY AS v(verdict, verb, position)
     WHERE v.verdict = 'done' AND v.verb IN ('finish', 'bury');
-    IF v_at IS NOT NULL THEN
+    IF v_at IS NOT NULL AND p_notice_biz_types IS NULL AND true <> ALL (p_erases) THEN
+        PERFORM wheel_settle_final_v1(
+            p_slot_lo, p_slot_hi,
+            array_agg(p_task_ids[i] ORDER BY i), array_agg(p_shard),
+            array_agg(p_start_times[i] ORDER BY i),
+            array_agg(CAST(CASE p_verbs[i] WHEN 'finish' THEN 1 ELSE 2 END AS smallint)
+                ORDER BY i),
+            array_agg(p_attempts[i] ORDER BY i), array_agg(p_revisions[i] ORDER BY i),
+            array_agg(p_retentions[i] ORDER BY i), NULL,
+            array_agg(p_reasons[i] ORDER BY i), NULL, NULL,
+            array_agg(v_started[i] ORDER BY i), array_agg(v_durations[i] ORDER BY i),
+            array_agg(v_dues[i] ORDER BY i), array_agg(v_published[i] ORDER BY i), NULL,
+            array_agg(p_broker), array_agg(p_config_versions[i] ORDER BY i),
+            array_agg(v_lives[i] ORDER BY i)
+        )
+        FROM unnest(v_at) AS i;
+    ELSIF v_at IS NOT NULL THEN
         SELECT array_agg(v_at[n.position]) INTO notices
         FROM unnest((
             SELECT wheel_settle_noted_v1(
@@ -3063,9 +3109,9 @@ BEGIN
         WHERE r.shard = p_shard
             AND r.due_at > p_after
             AND r.due_at <= p_to
-            AND (r.due_at, r.task_id) > (p_after_due, p_after_id)
+            AND (r.due_at, uuid_send(r.task_id)) > (p_after_due, uuid_send(p_after_id))
             AND (r.reason IN ('retry', 'release', 'run', 'replay')) = p_again
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT p_limit
     ) AS q;
 
@@ -3105,6 +3151,7 @@ DECLARE
     v_closed  bigint;
     v_current bigint;
     v_ids     uuid[];
+    v_tids    tid[];
     v_rescued integer := 0;
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
@@ -3115,20 +3162,19 @@ BEGIN
         SELECT r.task_id
         FROM timer_requeue AS r
         WHERE r.shard = p_shard AND r.due_at <= v_current
-        ORDER BY r.shard, r.due_at, r.task_id
+        ORDER BY r.shard, r.due_at, uuid_send(r.task_id)
         LIMIT 1000
     ) AS b;
     IF v_ids IS NOT NULL THEN
-        UPDATE timer_requeue AS q
-        SET due_at = v_closed + 1
+        SELECT array_agg(l.tid) FILTER (WHERE l.due_at <= v_current) INTO v_tids
         FROM (
-            SELECT r.task_id
+            SELECT r.ctid AS tid, r.due_at
             FROM timer_requeue AS r
-            WHERE r.task_id = ANY (v_ids) AND r.due_at <= v_current
+            WHERE r.task_id = ANY (v_ids)
             ORDER BY r.task_id
             FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        ) AS l;
+        UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
         GET DIAGNOSTICS v_rescued = ROW_COUNT;
     END IF;
     PERFORM FROM timer_pointer AS p WHERE p.shard = p_shard AND p.epoch = p_epoch FOR SHARE;
@@ -3155,21 +3201,21 @@ CREATE FUNCTION public.wheel_reserve_v1(p_shard smallint, p_slot_lo integer, p_s
 DECLARE
     v_closed bigint;
     v_now    bigint;
+    v_wanted integer := cardinality(p_task_ids);
     v_room   integer;
     v_ids    uuid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
     v_now := wheel_now_ms();
-    -- In a statement of its own: what was reserved in the turn before is to be seen.
-    SELECT p_reserved_max - count(*) INTO v_room
-    FROM (
-        SELECT
-        FROM timer_requeue AS q
-        WHERE q.biz_type = p_biz_type AND q.reason = 'reserved' AND q.due_at > v_now
-        LIMIT p_reserved_max
-    ) AS r;
-    v_room := least(v_room, cardinality(p_task_ids));
+    v_room := p_reserved_max - wheel_reserved_v1(p_biz_type, v_now, p_reserved_max);
+    IF v_wanted * 16 <= p_reserved_max AND (v_room - v_wanted) * 4 >= p_reserved_max * 3 THEN
+        PERFORM pg_advisory_xact_lock_shared(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
+    ELSE
+        PERFORM pg_advisory_xact_lock(wheel_lock_class('timer_biz'), hashtext(p_biz_type));
+    END IF;
+    -- Again, for what was reserved in the turn before.
+    v_room := p_reserved_max - wheel_reserved_v1(p_biz_type, v_now, p_reserved_max);
+    v_room := greatest(0, least(v_room, v_wanted));
 
     IF v_room > 0 THEN
         RETURN QUERY
@@ -3199,6 +3245,27 @@ BEGIN
     FOREACH task_id IN ARRAY v_ids LOOP
         RETURN NEXT;
     END LOOP;
+END
+$$;
+
+CREATE FUNCTION public.wheel_reserved_v1(p_biz_type text, p_now bigint, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    AS $$
+BEGIN
+    -- VOLATILE: a snapshot of its own.
+    RETURN (
+        SELECT count(*)
+        FROM (
+            SELECT
+            FROM timer_requeue AS q
+            WHERE q.biz_type = p_biz_type AND q.reason = 'reserved' AND q.due_at > p_now
+            LIMIT p_limit
+        ) AS r
+    );
 END
 $$;
 
@@ -3447,12 +3514,11 @@ BEGIN
         FROM unnest(v_stops, v_biz_types, v_places, v_creates)
             AS r(stop, biz_type, place, create_time)
         WHERE r.stop;
-        DELETE FROM timer_requeue AS q
-        USING (
-            SELECT w.task_id FROM timer_requeue AS w
-            WHERE w.task_id = ANY (v_stopped) ORDER BY w.task_id FOR UPDATE
-        ) AS l
-        WHERE q.task_id = l.task_id;
+        PERFORM FROM timer_requeue AS q
+        WHERE q.task_id = ANY (v_stopped)
+        ORDER BY q.task_id
+        FOR UPDATE;
+        DELETE FROM timer_requeue AS q WHERE q.task_id = ANY (v_stopped);
         EXECUTE format(
             'UPDATE %I AS t
             SET biz_data = NULL, content_type = ''erased''
@@ -4050,19 +4116,21 @@ CREATE FUNCTION public.wheel_unfetch_v1(p_shard smallint, p_task_ids uuid[]) RET
     AS $$
 DECLARE
     v_closed bigint;
+    v_tids   tid[];
 BEGIN
     v_closed := wheel_fence_v1(p_shard);
-    UPDATE timer_requeue AS q
-    SET due_at = v_closed + 1
+    SELECT array_agg(l.tid) FILTER (
+        WHERE l.reason = 'published' AND l.shard = p_shard AND l.due_at > v_closed + 1
+    )
+    INTO v_tids
     FROM (
-        SELECT w.task_id
-        FROM unnest(p_task_ids) AS i(task_id)
-        JOIN timer_requeue AS w ON w.task_id = i.task_id
-        WHERE w.reason = 'published' AND w.shard = p_shard AND w.due_at > v_closed + 1
+        SELECT w.ctid AS tid, w.shard, w.reason, w.due_at
+        FROM timer_requeue AS w
+        WHERE w.task_id = ANY (p_task_ids)
         ORDER BY w.task_id
-        FOR UPDATE OF w
-    ) AS l
-    WHERE q.task_id = l.task_id;
+        FOR UPDATE
+    ) AS l;
+    UPDATE timer_requeue AS q SET due_at = v_closed + 1 WHERE q.ctid = ANY (v_tids);
 END
 $$;
 
@@ -4693,8 +4761,14 @@ CREATE INDEX timer_operation_running ON public.timer_operation USING btree (crea
 
 CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_time, operation_id);
 
-CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, task_id);
+CREATE INDEX timer_requeue_due ON public.timer_requeue USING btree (shard, due_at, uuid_send(task_id));
 
-CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, reason, shard, due_at, task_id) WHERE (reason = ANY (ARRAY['held'::text, 'retry'::text, 'overflow'::text, 'reserved'::text]));
+CREATE INDEX timer_requeue_held ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'held'::text);
+
+CREATE INDEX timer_requeue_overflow ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'overflow'::text);
+
+CREATE INDEX timer_requeue_reserved ON public.timer_requeue USING btree (biz_type, due_at) WHERE (reason = 'reserved'::text);
+
+CREATE INDEX timer_requeue_retry ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'retry'::text);
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;

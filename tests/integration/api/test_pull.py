@@ -7,7 +7,7 @@ import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import AsyncIterator
 from typing import Any, Final
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import httpx
 import pytest
@@ -19,7 +19,7 @@ from broker.pull import Pull
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.integration.api.conftest import client_of
-from wheel_timer import AsyncClient
+from wheel_timer import AsyncClient, signal
 from wheel_timer.client import AsyncJob
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.wheel import new_task_id
@@ -440,19 +440,25 @@ async def test_who_is_gone_gets_nothing(
     context: Context, client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
 ) -> None:
     gone = asyncio.create_task(asyncio.sleep(0))
-    assert await context.pull.reserve("jobs", 1, 30_000, 20, gone) == []
+    assert await context.pull.reserve("jobs", 1, TTR_S * 1000, 20, gone) == []
+    # And one that goes while the call for it is under way.
     leaves = asyncio.Event()
-    gone = asyncio.create_task(_closed(leaves))
-    waiting = asyncio.create_task(context.pull.reserve("jobs", 1, 30_000, 20, gone))
-    reached = asyncio.Event()
-    with signal.listen("pull.reserved", reached.set):
+    gone = asyncio.create_task(_until(leaves))
+    waiting = asyncio.create_task(context.pull.reserve("jobs", 1, TTR_S * 1000, 20, gone))
+    await asyncio.sleep(0.05)
+    signal.on("pull.reserved", leaves.set)
+    try:
         task_id = await submitted(client)
-        await reached.wait()
-    leaves.set()
-    await waiting
+        assert await waiting == []
+    finally:
+        signal.clear()
     (task,) = await reserved(client)
-    assert task["task_id"] == task_id
+    assert (task["task_id"], task["attempts"], task["failures"]) == (task_id, 2, 0)
     await audits_hold()
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
 
 
 async def test_a_narrowed_key_works_on_its_own_biz_types_only(
