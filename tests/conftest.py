@@ -10,6 +10,7 @@ What every test may ask for: real servers, a database of its own, a clock, fault
     hands, new_hands                 a daemon, turned step by step     fix_hands.py
     lanes, new_center                what lies in Redis, and readers   fix_lanes.py
     audits_hold                      nothing lost, nothing uncovered   fix_audits.py
+    jobs                             workers, by HTTP                  fix_pull.py
     explored                         counts the states of the model    fix_explored.py
 """
 
@@ -35,6 +36,7 @@ pytest_plugins = [
     "tests.fix_delivery",
     "tests.fix_explored",
     "tests.fix_client",
+    "tests.fix_pull",
 ]
 
 

@@ -16,6 +16,7 @@ from datetime import timedelta
 import pytest
 
 from wheel_timer import AsyncClient, Client
+from wheel_timer.client.pull import reserve
 from wheel_timer.receiver import Gone, Release
 
 
@@ -72,6 +73,25 @@ def test_in_an_event_loop(wheel_timer_server, advance, received):
 
     assert asyncio.run(story()).is_settled
     assert len(received) == 1
+
+
+def test_a_worker_of_mine(wheel_timer_server, advance):
+    wheel_timer_server.biz("mails", delivery="pull")
+    with Client() as client:
+        task = client.submit("mails", delay=600, biz_data="hello")
+        assert client.send(reserve("mails", 1, wait=0, ttr=60)) == []
+        advance(minutes=10)
+        work = client.work("mails", wait=5)
+        for job in work:
+            assert job.biz_data == "hello"
+            advance(minutes=2)  # what is in hand has ended by then, and is there again
+            work.stop()
+        assert client.get(task.task_id).status == "pending"
+        work = client.work("mails", wait=5)
+        for job in work:
+            assert job.task.failures == 1
+            work.stop()
+        assert client.get(task.task_id).status == "finished"
 """
 
 
@@ -100,7 +120,7 @@ def test_the_fixtures_of_a_users_suite(tmp_path: Path) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "5 passed" in done.stdout
+    assert "6 passed" in done.stdout
     took = re.search(r"([\d.]+)s call +test_orders.py::test_an_unpaid_order", done.stdout)
     assert took is not None, done.stdout
     assert float(took[1]) < 2.0, "half a second where the machine has nothing else to do"

@@ -1,0 +1,140 @@
+"""Workers and claims that are not as they should be; two brokers, limits, keys."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from uuid import uuid4
+
+import httpx
+
+from broker.api.context import Context
+from broker.pull import Pull
+from tests.fix_audits import AuditsHold
+from tests.fix_clock import DatabaseClock
+from tests.fix_pull import TTR_S, VERBS, reserved, said, shown, submitted
+from tests.integration.api.conftest import client_of
+from wheel_timer import signal
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.wheel import new_task_id
+
+
+async def test_a_claim_made_up_for_a_task_elsewhere_finds_nothing(
+    client: httpx.AsyncClient, jobs: str
+) -> None:
+    await submitted(client)
+    (mine,) = await reserved(client)
+    packed = urlsafe_b64decode(mine["claim"] + "=" * (-len(mine["claim"]) % 4))
+    for shard in (0, 4095):
+        other = new_task_id(1_800_000_000_000, shard)
+        forged = urlsafe_b64encode(packed[:1] + other.bytes + packed[17:]).decode()
+        answer = await said(client, "finish", {"task_id": str(other), "claim": forged})
+        assert answer.status_code == 404, answer.text
+    # Of this task, as if of another biz_type.
+    forged = urlsafe_b64encode(packed[:-4] + b"jobz").decode()
+    answer = await said(client, "finish", mine | {"claim": forged})
+    assert answer.status_code == 404, answer.text
+    assert (await said(client, "finish", mine)).status_code == 200
+
+
+async def test_a_rate_limit_holds_reservations_too(client: httpx.AsyncClient, jobs: str) -> None:
+    await client.patch("/v1/biz/jobs", json={"rate_limit": 10, "burst": 1})
+    for _ in range(4):
+        await submitted(client)
+    assert len(await reserved(client, max=4)) == 1
+    began = time.monotonic()
+    for _ in range(3):
+        assert len(await reserved(client, max=1)) == 1
+    assert time.monotonic() - began > 0.2
+
+
+async def test_who_is_gone_gets_nothing(
+    context: Context, client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
+) -> None:
+    gone = asyncio.create_task(asyncio.sleep(0))
+    assert await context.pull.reserve("jobs", 1, TTR_S * 1000, 20, gone) == []
+    # And one that goes while the call for it is under way.
+    leaves = asyncio.Event()
+    gone = asyncio.create_task(_until(leaves))
+    waiting = asyncio.create_task(context.pull.reserve("jobs", 1, TTR_S * 1000, 20, gone))
+    await asyncio.sleep(0.05)
+    signal.on("pull.reserved", leaves.set)
+    try:
+        task_id = await submitted(client)
+        assert await waiting == []
+    finally:
+        signal.clear()
+    (task,) = await reserved(client)
+    assert (task["task_id"], task["attempts"], task["failures"]) == (task_id, 2, 0)
+    await audits_hold()
+
+
+async def _until(event: asyncio.Event) -> None:
+    await event.wait()
+
+
+async def test_a_narrowed_key_works_on_its_own_biz_types_only(
+    context: Context, client: httpx.AsyncClient, jobs: str
+) -> None:
+    made = {"name": "worker", "scopes": ["submit"], "biz_types": ["mails"]}
+    key = (await client.post("/v1/keys", json=made)).json()["key"]
+    await submitted(client)
+    (task,) = await reserved(client)
+    async with client_of(context, admin_key="a" * 32) as other:
+        other.headers["authorization"] = f"Bearer {key}"
+        assert (await other.post("/v1/biz/jobs/reserve")).status_code == 404
+        for verb in VERBS:
+            assert (await said(other, verb, task)).status_code == 404
+    assert (await said(client, "finish", task)).status_code == 200
+
+
+async def test_what_died_of_its_workers_is_failed(
+    client: httpx.AsyncClient, jobs: str, clock: DatabaseClock, context: Context
+) -> None:
+    task_id = await submitted(client, retry={"max_attempts": 1})
+    (task,) = await reserved(client, ttr=5)
+    clock.advance(6_000)
+    await context.clock.measure()
+    assert (await client.post(f"/v1/tasks/{task_id}/run")).status_code == 200
+    assert await reserved(client, wait=1) == []
+    await context.pull.stop()
+    assert (await shown(client, task_id))["status"] == "failed"
+    assert (await said(client, "finish", task)).status_code == 409
+
+
+async def test_two_brokers_share_what_is_due(
+    context: Context, client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
+) -> None:
+    """What one has read, and has no worker for, the other's worker gets."""
+    center = EventCenter(
+        context.settings.redis_url,
+        prefix=context.settings.redis_prefix,
+        consumer="another",
+        cluster_id=uuid4(),
+        members="servers",
+    )
+    another = Pull(
+        db=context.db,
+        event_center=center,
+        clock=context.clock,
+        registry=context.registry,
+        settings=context.settings,
+        broker_name="another",
+    )
+    await another.start()
+    never = asyncio.create_task(asyncio.sleep(60))
+    # The first is in the middle of a read when its worker leaves it.
+    assert await reserved(client, wait=0.3) == []
+    waiting = asyncio.create_task(another.reserve("jobs", 1, 30_000, 10, never))
+    await asyncio.sleep(0.05)
+    task_id = await submitted(client)
+    (claim,) = await waiting
+    assert str(claim.task_id) == task_id
+    another.give_back([claim])
+    (task,) = await reserved(client)
+    assert (task["task_id"], task["failures"]) == (task_id, 0)
+    never.cancel()
+    await another.stop()
+    await center.close()
+    await audits_hold()
