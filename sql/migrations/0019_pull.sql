@@ -135,8 +135,8 @@ $$;
 CREATE FUNCTION wheel_report_v1(
     p_shard smallint, p_slot_lo integer, p_slot_hi integer,
     p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_verbs text[],
-    p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[], p_reasons text[],
-    p_broker text, p_config_versions bigint[], p_erases boolean[],
+    p_attempts integer[], p_revisions integer[], p_delays bigint[], p_retentions bigint[],
+    p_reasons text[], p_broker text, p_config_versions bigint[], p_erases boolean[],
     p_notice_ids uuid[], p_notice_times bigint[], p_notice_biz_types text[],
     p_notice_biz_ids text[], p_notice_data bytea[], p_notice_content_type text,
     p_lookahead_ms bigint, p_latest_ms bigint,

@@ -26,7 +26,8 @@ SELECT r.verdicts, r.moments, r.notices
 FROM wheel_report_v1(
     CAST(:shard AS smallint), CAST(:slot_lo AS integer), CAST(:slot_hi AS integer),
     CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]), CAST(:biz_types AS text[]),
-    CAST(:verbs AS text[]), CAST(:attempts AS integer[]), CAST(:revisions AS integer[]), CAST(:delays AS bigint[]),
+    CAST(:verbs AS text[]), CAST(:attempts AS integer[]), CAST(:revisions AS integer[]),
+    CAST(:delays AS bigint[]),
     CAST(:retentions AS bigint[]), CAST(:reasons AS text[]), CAST(:broker AS text),
     CAST(:config_versions AS bigint[]), CAST(:erases AS boolean[]),
     CAST(:notice_ids AS uuid[]), CAST(:notice_times AS bigint[]),

@@ -17,7 +17,7 @@ def test_the_code_of_the_page_on_the_client_runs(up: Up, monkeypatch: pytest.Mon
         blocks = [block for block in blocks_of("client.md") if "test_orders.py" not in block]
         for block in blocks:
             exec(compile(block, "docs/client.md", "exec"), names)
-        assert len(blocks) == 5
+        assert len(blocks) == 7
         timers = names["timers"]
         assert isinstance(timers, Client)
         timers.close()
