@@ -31,6 +31,25 @@ def test_an_unpaid_order_is_closed(wheel_timer_server, advance, received):
     assert received[0].biz_type == "orders"
 
 
+def test_a_worker_of_mine(wheel_timer_server, advance):
+    wheel_timer_server.biz("mails", delivery="pull")
+    with Client() as client:
+        task = client.submit("mails", delay=600, biz_data="hello")
+        assert client.send(reserve("mails", 1, wait=0, ttr=60)) == []
+        advance(minutes=10)
+        work = client.work("mails", wait=5)
+        for job in work:
+            assert job.biz_data == "hello"
+            advance(minutes=2)  # what is in hand has ended by then, and is there again
+            work.stop()
+        assert client.get(task.task_id).status == "pending"
+        work = client.work("mails", wait=5)
+        for job in work:
+            assert job.task.failures == 1
+            work.stop()
+        assert client.get(task.task_id).status == "finished"
+
+
 def test_what_the_test_before_left_does_not_come_here(wheel_timer_server, advance, received):
     client = wheel_timer_server.client
     wheel_timer_server.biz("orders", callback_url=received.url)
@@ -74,24 +93,6 @@ def test_in_an_event_loop(wheel_timer_server, advance, received):
     assert asyncio.run(story()).is_settled
     assert len(received) == 1
 
-
-def test_a_worker_of_mine(wheel_timer_server, advance):
-    wheel_timer_server.biz("mails", delivery="pull")
-    with Client() as client:
-        task = client.submit("mails", delay=600, biz_data="hello")
-        assert client.send(reserve("mails", 1, wait=0, ttr=60)) == []
-        advance(minutes=10)
-        work = client.work("mails", wait=5)
-        for job in work:
-            assert job.biz_data == "hello"
-            advance(minutes=2)  # what is in hand has ended by then, and is there again
-            work.stop()
-        assert client.get(task.task_id).status == "pending"
-        work = client.work("mails", wait=5)
-        for job in work:
-            assert job.task.failures == 1
-            work.stop()
-        assert client.get(task.task_id).status == "finished"
 """
 
 
