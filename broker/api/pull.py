@@ -57,27 +57,27 @@ class ReserveIn(Struct, frozen=True, forbid_unknown_fields=True):
     ttr: TtrS = TTR_S_DEFAULT
 
 
-class FinishIn(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimToFinish(Struct, frozen=True, forbid_unknown_fields=True):
     """The claim of who holds the task."""
 
     claim: ClaimText
 
 
-class ReleaseIn(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimToRelease(Struct, frozen=True, forbid_unknown_fields=True):
     """delay: seconds until the task is due again."""
 
     claim: ClaimText
     delay: Annotated[float, Meta(ge=0, le=RELEASE_S_MAX, description="seconds")] = 0
 
 
-class BuryIn(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimToBury(Struct, frozen=True, forbid_unknown_fields=True):
     """reason: kept as the task's last_error."""
 
     claim: ClaimText
     reason: Annotated[str, Meta(max_length=REASON_CHARACTERS_MAX)] | None = None
 
 
-class TouchIn(Struct, frozen=True, forbid_unknown_fields=True):
+class ClaimToTouch(Struct, frozen=True, forbid_unknown_fields=True):
     """ttr: from now on, in place of what is left."""
 
     claim: ClaimText
@@ -116,10 +116,10 @@ class ReservedOut(Struct):
 
 
 _RESERVE: Final = msgspec.json.Decoder(ReserveIn)
-_FINISH: Final = msgspec.json.Decoder(FinishIn)
-_RELEASE: Final = msgspec.json.Decoder(ReleaseIn)
-_BURY: Final = msgspec.json.Decoder(BuryIn)
-_TOUCH: Final = msgspec.json.Decoder(TouchIn)
+_FINISH: Final = msgspec.json.Decoder(ClaimToFinish)
+_RELEASE: Final = msgspec.json.Decoder(ClaimToRelease)
+_BURY: Final = msgspec.json.Decoder(ClaimToBury)
+_TOUCH: Final = msgspec.json.Decoder(ClaimToTouch)
 
 
 async def reserve(context: Context, request: Request) -> Response:
@@ -307,25 +307,25 @@ OPERATIONS: Final = (
         answers={200: Answer(text="The tasks, perhaps none", body=ReservedOut)},
         problems=("invalid-request", "not-found", "too-large", "overloaded"),
     ),
-    _verb("finish", finish, FinishIn, "A worker has done a task", "The task is finished."),
+    _verb("finish", finish, ClaimToFinish, "A worker has done a task", "The task is finished."),
     _verb(
         "release",
         release,
-        ReleaseIn,
+        ClaimToRelease,
         "A worker gives a task back",
         "It is due again after `delay` seconds, for any worker; no failure is spent.",
     ),
     _verb(
         "bury",
         bury,
-        BuryIn,
+        ClaimToBury,
         "A worker gives a task up",
         "It is failed, with the reason, until somebody replays it.",
     ),
     _verb(
         "touch",
         touch,
-        TouchIn,
+        ClaimToTouch,
         "A worker needs more time",
         "The task is its for `ttr` seconds from now on.",
     ),
