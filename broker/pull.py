@@ -143,7 +143,7 @@ class Pull:
         self._direct = Direct(
             db=db,
             clock=clock,
-            reach=event_center.reach,
+            event_center=event_center,
             shards=settings.shards,
             visibility_ms=visibility_ms,
             lookahead_ms=lookahead_ms,

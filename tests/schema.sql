@@ -1050,16 +1050,6 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_has_lines_v1() RETURNS boolean
-    LANGUAGE sql STABLE
-    SET search_path TO 'public'
-    SET enable_seqscan TO 'off'
-    SET enable_bitmapscan TO 'off'
-    SET jit TO 'off'
-    AS $$
-    SELECT EXISTS (SELECT FROM timer_requeue AS q WHERE q.reason = 'overflow')
-$$;
-
 CREATE FUNCTION public.wheel_held_v1() RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'
