@@ -76,7 +76,7 @@ class Direct:
             self._called.clear()
             pause_s = FAULT_PAUSE_S
             try:
-                found = 0 if await self._are_fed() else await self.fetch()
+                found = 0 if not self._lanes() or await self._are_fed() else await self.fetch()
                 pause_s = FETCH_EACH_S if found or self._event_center.reach.is_away else LOOK_EACH_S
             except WheelTimerError as error:
                 logger.warning("what is due could not be fetched: %s", error)

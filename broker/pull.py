@@ -86,6 +86,7 @@ class Pull:
         self._is_stopping = False
         self._tidy_handle: asyncio.TimerHandle | None = None
         self._looked_s = 0.0
+        self._waiters = 0
         visibility_ms = round(settings.visibility * 1000)
         lookahead_ms = round(settings.lookahead * 1000)
         self._intake = Intake(
@@ -113,7 +114,8 @@ class Pull:
             deliver=self._take,
             shared=self._beaten,
             alive=alive,
-            lives=lambda: not clock.is_lost,
+            # Who serves no lane need not be known to anybody.
+            lives=lambda: bool(self._lanes) and not clock.is_lost,
         )
         self._settler = Settler(
             db=db,
@@ -215,9 +217,10 @@ class Pull:
                 raise NotFound(f"there is no biz_type {biz_type[:64]!r}")
             detail = f"{biz_type!r} is not pulled: its delivery is callback"
             raise InvalidTask([FieldError(detail, "#")])
-        if sum(len(one.workers) for one in self._lanes.values()) >= WORKERS_MAX:
+        if self._waiters >= WORKERS_MAX:
             raise Overloaded("too many workers wait at this broker")
         worker = Worker(wanted, ttr_ms)
+        self._waiters += 1
         self._join(lane, worker)
         try:
             await asyncio.wait(
@@ -230,6 +233,7 @@ class Pull:
                 worker.is_leaving = True
                 await worker.answer
         finally:
+            self._waiters -= 1
             lane.leave(worker)
             self._tidy_soon()
         if gone.done() and worker.got:

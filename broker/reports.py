@@ -204,9 +204,12 @@ class Reports:
     async def _add_notices(self, group: Sequence[Report]) -> None:
         """What the end of a task brings beside it, as its biz_type says now."""
         told: list[tuple[Report, str]] = []
+        if any(self._registry.get(said.biz_type) is None for said in group):
+            await self._registry.refresh()
         for said in group:
             biz = self._registry.get(said.biz_type)
             if biz is None:
+                # Deleted; what it had is purged, so this one may be.
                 continue
             said.config_version = biz.version
             status = {"finish": "finished", "bury": "failed"}.get(said.verb, "cancelled")

@@ -1,7 +1,8 @@
 -- name: reserve
 -- Reserve tasks of one biz_type, shard and partition for workers.
 -- In:    one array element a task, in place order; see wheel_reserve_v1
--- Out:   as claim; verdict `full` beside: as many are reserved as may be
+-- Out:   as claim; verdicts beside: `full`, as many are reserved as may be; `bare`, claimed, the
+--        payload is to be read
 -- Edge:  pending -> pending under a lease, and a requeue row at its end
 -- Cost:  a claim, and one requeue row a task; one index range over what is reserved
 -- Locks: fence shared, the biz_type's turn, task rows in place order, requeue rows by task_id
@@ -12,7 +13,7 @@ FROM wheel_reserve_v1(
     CAST(:shard AS smallint), CAST(:slot_lo AS integer), CAST(:slot_hi AS integer),
     CAST(:biz_type AS text), CAST(:reserved_max AS integer), CAST(:task_ids AS uuid[]),
     CAST(:start_times AS bigint[]), CAST(:moments AS bigint[]), CAST(:ttrs AS bigint[]),
-    CAST(:published AS bigint[]), CAST(:bytes_max AS bigint)
+    CAST(:published AS bigint[]), CAST(:bytes_max AS bigint), CAST(:shown_bytes AS bigint)
 ) AS c
 
 -- name: report

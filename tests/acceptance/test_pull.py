@@ -10,11 +10,12 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
+from uuid import UUID
 
 import pytest
 
 from tests.acceptance.fix_up import Up, wheel_timer
-from wheel_timer.client import Client, Job
+from wheel_timer.client import ClaimLost, Client, Job
 
 TTR_S: Final = 2.0
 # Takes one task, says so, and does nothing any more.
@@ -124,6 +125,56 @@ def test_what_waits_is_delivered_by_whatever_the_biz_type_says_now(
         work.stop()
     assert client.get(third.task_id).status == "finished"
     audits_hold(up)
+
+
+def test_a_handler_that_raises_and_a_claim_that_is_lost(pulled: tuple[Up, Client]) -> None:
+    up, client = pulled
+    client.biz.put("odd", delivery="pull")
+    ids = [client.submit("odd", delay=0).task_id for _ in range(3)]
+    handled: list[UUID] = []
+
+    def handler(job: Job) -> None:
+        handled.append(job.task.task_id)
+        if len(handled) == len(ids):
+            work.stop()
+        raise ValueError("no")
+
+    work = client.work("odd", wait=5, on_error="bury")
+    work.run(handler)
+    assert sorted(handled) == sorted(ids)
+    dead = list(client.list(status="failed", biz_type="odd"))
+    assert [task.last_error for task in dead] == ["ValueError: no"] * 3
+
+    # All of them once more, as one operation; who leaves the loop gives his back.
+    client.operations.start("replay", biz_type="odd", status="failed")
+    work = client.work("odd", wait=10, on_error="release", error_delay=3600)
+    for _ in work:
+        break
+    handled.clear()
+    work.run(handler)
+    assert sorted(handled) == sorted(ids)
+    waiting = [client.get(task_id).waiting for task_id in ids]
+    assert [one.reason for one in waiting if one is not None] == ["released"] * 3
+
+    mine = client.submit("odd", biz_id="mine", delay=0)
+    work = client.work("odd", wait=5)
+    for job in work:
+        assert job.task.task_id == mine.task_id
+        client.submit("odd", biz_id="mine", delay=3600, on_duplicate="replace")
+        with pytest.raises(ClaimLost):
+            job.finish()
+        work.stop()
+    audits_hold(up)
+
+
+def test_a_worker_waits_for_a_server_that_is_away(caplog: pytest.LogCaptureFixture) -> None:
+    with Client("http://127.0.0.1:9", "", total_s=0.2, tries=1) as client:
+        work = client.work("jobs")
+        guard = threading.Timer(0.5, work.stop)
+        guard.start()
+        assert list(work) == []
+        guard.join()
+    assert any("no work is taken of jobs" in record.message for record in caplog.records)
 
 
 def test_workers_get_what_is_due_while_redis_is_frozen(pulled: tuple[Up, Client]) -> None:

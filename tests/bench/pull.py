@@ -12,20 +12,22 @@ from tests.bench.product import Product
 from tests.bench.wire import Load, request
 
 BIZ_TYPE: Final = "jobs"
+# Where nothing is left over from others.
+TIMERS: Final = "timers"
 # And how many tasks each submits, and reserves at most, before it finishes them.
 WORKERS: Final = ((1, 1), (10, 1), (50, 1), (50, 10))
 # The peak of the system before.
 PER_S_MIN: Final = 1_500
 S: Final = 10.0
 WOKEN: Final = 100
-RESERVE: Final = f"/v1/biz/{BIZ_TYPE}/reserve"
 
 
 async def measure() -> list[Row]:
     """Each worker: submit what is due, reserve as much, finish it, in a loop; one call each."""
     rows = []
     async with Product() as product:
-        await product.configure(BIZ_TYPE, delivery="pull", max_concurrency=1_000)
+        for name in (BIZ_TYPE, TIMERS):
+            await product.configure(name, delivery="pull", max_concurrency=1_000)
         for workers, at_once in WORKERS:
             per_s = await _rounds(product, workers, at_once)
             name = f"submit, reserve, finish: {workers} workers, {at_once} at once"
@@ -47,13 +49,18 @@ async def measure() -> list[Row]:
     return rows
 
 
+def _reserve(biz_type: str, **asked: int) -> bytes:
+    body = json.dumps(asked | {"ttr": 30}).encode()
+    return request("POST", f"/v1/biz/{biz_type}/reserve", body)
+
+
 async def _rounds(product: Product, workers: int, at_once: int) -> float:
     """Tasks a second."""
     until_s = time.perf_counter() + S
     submit = request(
         "POST", "/v1/tasks", json.dumps({"biz_type": BIZ_TYPE, "delay": 0, "biz_data": 1}).encode()
     )
-    reserve = request("POST", RESERVE, json.dumps({"max": at_once, "wait": 5, "ttr": 30}).encode())
+    reserve = _reserve(BIZ_TYPE, max=at_once, wait=5)
     done = 0
     async with Load(product.port, workers) as load:
 
@@ -77,11 +84,11 @@ async def _rounds(product: Product, workers: int, at_once: int) -> float:
 async def _woken(product: Product) -> list[float]:
     """One worker waits for timers, one each 100 ms: ms from the moment to its answer."""
     late_ms = []
-    reserve = request("POST", RESERVE, json.dumps({"wait": 20, "ttr": 30}).encode())
+    reserve = _reserve(TIMERS, wait=20)
     first_s = time.time() + 3
     async with Load(product.port, 2) as load:
         for n in range(WOKEN):
-            body = {"biz_type": BIZ_TYPE, "start_time": round(first_s + n / 10, 3)}
+            body = {"biz_type": TIMERS, "start_time": round(first_s + n / 10, 3)}
             wire = request("POST", "/v1/tasks", json.dumps(body).encode())
             assert (await load.call(wire)).status == 201
         for n in range(WOKEN):

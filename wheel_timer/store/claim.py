@@ -72,7 +72,7 @@ def sorted_out(answers: Iterable[Sequence[Any]], result: Claimed) -> None:
     """Put the rows of a claim's answer where their verdicts belong."""
     for verdict, task_id, lease_until, *rest in answers:
         match verdict:
-            case "claimed":
+            case "claimed" | "bare":
                 result.claims.append(_claim(task_id, lease_until, rest))
             case "early":
                 result.early.append(task_id)

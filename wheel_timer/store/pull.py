@@ -17,11 +17,14 @@ from wheel_timer.database import Database
 from wheel_timer.store.claim import BATCH_BYTES_MAX, Claimed, sorted_out
 from wheel_timer.store.column import sparse
 from wheel_timer.store.place import by_partition
-from wheel_timer.task import NewTask, Ref
+from wheel_timer.store.task import lookup
+from wheel_timer.task import Claim, NewTask, Ref
 from wheel_timer.wheel import home_of
 
 # The fence is held meanwhile.
 BATCH_ROWS_MAX: Final = 250
+# Of payloads in an answer that goes out meanwhile. Any socket takes as much at once.
+SHOWN_BYTES_MAX: Final = 65_536
 
 Verb = Literal["finish", "release", "bury", "touch"]
 Verdict = Literal["done", "repeated", "lost", "missing"]
@@ -45,6 +48,7 @@ async def reserve(
     """
     result = Claimed([], [], [], [])
     is_full = False
+    bare: set[UUID] = set()
     for shard in sorted({home_of(ref.task_id)[1] for ref in refs}):
         rows = [
             row for row in zip(refs, ttrs_ms, strict=True) if home_of(row[0].task_id)[1] == shard
@@ -66,11 +70,29 @@ async def reserve(
                         "ttrs": [ttr_ms for _, ttr_ms in page],
                         "published": [ref.published_ms for ref, _ in page],
                         "bytes_max": BATCH_BYTES_MAX,
+                        "shown_bytes": SHOWN_BYTES_MAX,
                     },
                 )
+                bare |= {row[1] for row in answers if row[0] == "bare"}
                 sorted_out(answers, result)
                 is_full = is_full or any(row[0] == "full" for row in answers)
+    if bare:
+        result.claims[:] = await _with_payloads(db, result.claims, bare)
     return result, is_full
+
+
+async def _with_payloads(db: Database, claims: Sequence[Claim], bare: set[UUID]) -> list[Claim]:
+    """The claims with the payloads that are missing, but for those whose task has changed since."""
+    rows = await lookup(db, bare)
+    whole: list[Claim] = []
+    for claim in claims:
+        if claim.task_id not in bare:
+            whole.append(claim)
+            continue
+        row = rows.get(claim.task_id)
+        if row is not None and (row.attempts, row.revision) == (claim.attempt, claim.revision):
+            whole.append(claim._replace(biz_data=row.biz_data))
+    return whole
 
 
 class Report(Struct, gc=False):

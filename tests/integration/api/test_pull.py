@@ -107,6 +107,46 @@ async def test_a_buried_task_is_a_dead_letter_and_is_replayed(
     await audits_hold()
 
 
+async def test_a_bury_tells_who_is_to_hear_of_failures_and_erases(
+    client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
+) -> None:
+    assert (await client.put("/v1/biz/hears", json={"delivery": "pull"})).status_code == 201
+    body = {"on_failed": "hears", "erase_data": True}
+    assert (await client.patch("/v1/biz/jobs", json=body)).status_code == 200
+    finished, buried = await submitted(client), await submitted(client)
+    for task in [*await reserved(client), *await reserved(client)]:
+        verb = "finish" if task["task_id"] == finished else "bury"
+        assert (await said(client, verb, task)).status_code == 200
+    for task_id in (finished, buried):
+        assert "biz_data" not in await shown(client, task_id)
+    answer = await client.post("/v1/biz/hears/reserve", json={"wait": 5})
+    (notice,) = answer.json()["tasks"]
+    assert notice["biz_data"]["task_id"] == buried
+    assert notice["biz_data"]["last_error"] == "buried"
+    await audits_hold()
+
+
+async def test_what_is_in_hand_and_what_waits_is_listed_and_a_dead_one_discarded(
+    client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
+) -> None:
+    waits = await submitted(client, delay=600)
+    dead = await submitted(client)
+    (task,) = await reserved(client)
+    await said(client, "bury", task)
+    held = await submitted(client)
+    await reserved(client)
+    listed = (await client.get("/v1/tasks?biz_type=jobs")).json()["items"]
+    assert {one["task_id"]: one["status"] for one in listed} == {
+        waits: "pending",
+        dead: "failed",
+        held: "delivering",
+    }
+    assert (await client.delete(f"/v1/tasks/{dead}?discard=true")).status_code == 200
+    assert (await shown(client, dead))["status"] == "cancelled"
+    assert (await said(client, "finish", task)).status_code == 409
+    await audits_hold()
+
+
 async def test_touch_moves_the_end_of_a_reservation(
     client: httpx.AsyncClient, jobs: str, clock: DatabaseClock, audits_hold: AuditsHold
 ) -> None:

@@ -138,3 +138,56 @@ async def test_two_brokers_share_what_is_due(
     await another.stop()
     await center.close()
     await audits_hold()
+
+
+async def test_payloads_larger_than_a_socket_come_whole(
+    client: httpx.AsyncClient, jobs: str
+) -> None:
+    """They are read after the reservation, not by it: it must not wait for who reads slowly."""
+    sent = {await submitted(client, biz_data=f"{n}" * 50_000): f"{n}" * 50_000 for n in range(4)}
+    got: dict[str, str] = {}
+    while len(got) < len(sent):
+        got |= {task["task_id"]: task["biz_data"] for task in await reserved(client, max=4)}
+    assert got == sent
+
+
+async def test_a_clock_set_back_leaves_a_task_to_who_holds_it_and_touch_mends_its_end(
+    client: httpx.AsyncClient, jobs: str, clock: DatabaseClock, context: Context
+) -> None:
+    clock.set(clock.now_ms())
+    task_id = await submitted(client)
+    (task,) = await reserved(client, ttr=5)
+    clock.advance(-60_000)
+    await context.clock.measure()
+    clock.advance(6_000)
+    assert (await shown(client, task_id))["status"] == "delivering"
+    assert (await said(client, "touch", task, ttr=5)).status_code == 200
+    clock.advance(6_000)
+    assert (await said(client, "finish", task)).status_code == 409
+
+
+async def test_who_waits_is_answered_when_the_broker_stops(
+    context: Context, client: httpx.AsyncClient, jobs: str
+) -> None:
+    waiting = asyncio.create_task(reserved(client, wait=30))
+    await asyncio.sleep(0.05)
+    began = time.monotonic()
+    await context.pull.stop()
+    assert await waiting == []
+    assert time.monotonic() - began < 5
+    assert (await client.post("/v1/biz/jobs/reserve")).status_code == 503
+
+
+async def test_what_waits_for_a_biz_type_that_is_not_pulled_any_more_is_answered(
+    client: httpx.AsyncClient, jobs: str
+) -> None:
+    await submitted(client)
+    (task,) = await reserved(client)
+    waiting = asyncio.create_task(reserved(client, wait=30))
+    await asyncio.sleep(0.05)
+    body = {"delivery": "callback", "callback_url": "http://127.0.0.1:9/"}
+    assert (await client.patch("/v1/biz/jobs", json=body)).status_code == 200
+    assert await waiting == []
+    assert (await client.post("/v1/biz/jobs/reserve")).status_code == 422
+    # What is in hand ends as it began.
+    assert (await said(client, "finish", task)).json()["status"] == "finished"
