@@ -341,9 +341,8 @@ class Pull:
 
     def _configure(self, changed: Sequence[BizType]) -> None:
         self._leave([biz.biz_type for biz in changed if biz.delivery != "pull"])
-        for biz in changed:
-            if biz.delivery != "pull":
-                continue
+        pulled = [biz for biz in changed if biz.delivery == "pull"]
+        for biz in pulled:
             lane = self._lanes.get(biz.biz_type)
             if lane is None:
                 is_braked = self._registry.brake is not None
@@ -352,8 +351,9 @@ class Pull:
                 lane.configure(biz, Share(1))
                 self._timekeeper.touch(lane)
             self._tokens.open(lane)
-        self._holding.look()
-        self._tidy_soon()
+        if pulled:
+            self._holding.look()
+            self._tidy_soon()
 
     def _brake(self, brake: Brake | None) -> None:
         for lane in self._lanes.values():
