@@ -14,6 +14,7 @@ import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import Any, Final, Literal
+from uuid import UUID
 
 from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
@@ -137,7 +138,7 @@ class Broker:
         if self._role == "notifier":
             return Starlette(routes=ops_routes(self._health, reader(settings.admin_key, self._db)))
         await self._keys.load()
-        deliver = await self._start_pull(event_center)
+        deliver = await self._start_pull(event_center, cluster)
         self._submitter = Submitter(
             db=self._api_db,
             event_center=event_center,
@@ -154,8 +155,6 @@ class Broker:
             lookahead_ms=round(settings.lookahead * 1000),
             deliver=deliver,
         )
-        assert self._pull is not None
-        assert self._reports is not None
         assert self._pull is not None
         assert self._reports is not None
         context = Context(
@@ -175,15 +174,14 @@ class Broker:
         api = with_console(build_app(context), Console(context, cluster))
         return _with_echo(api, settings) if self._demo_echo else api
 
-    async def _start_pull(self, event_center: EventCenter) -> Deliver:
+    async def _start_pull(self, event_center: EventCenter, cluster: UUID) -> Deliver:
         """Begin to serve workers; returns what takes near tasks while there is no event center."""
         settings = self._settings
-        name = identity("server")
         self._pull_center = EventCenter(
             settings.redis_url,
             prefix=settings.redis_prefix,
-            consumer=name,
-            cluster_id=await cluster_id(self._db),
+            consumer=identity("server"),
+            cluster_id=cluster,
             members="servers",
         )
         self._pull = Pull(
