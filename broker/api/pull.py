@@ -218,12 +218,12 @@ def _not_found() -> NoReturn:
     raise NotFound("there is no such task, or its retention has ended")
 
 
-def claim_text(claim: Claim) -> str:
+def claim_text(
+    task_id: UUID, start_time_ms: int, attempt: int, revision: int, biz_type: str
+) -> str:
     """A claim as its worker gets it."""
-    packed = _CLAIM.pack(
-        _VERSION, claim.task_id.bytes, claim.start_time_ms, claim.attempt, claim.revision
-    )
-    return urlsafe_b64encode(packed + claim.biz_type.encode()).decode().rstrip("=")
+    packed = _CLAIM.pack(_VERSION, task_id.bytes, start_time_ms, attempt, revision)
+    return urlsafe_b64encode(packed + biz_type.encode()).decode().rstrip("=")
 
 
 def _read_claim(text: str, task_id: UUID, verb: Verb) -> Report:
@@ -250,7 +250,9 @@ def _reserved(claim: Claim) -> ReservedTask:
         biz_type=claim.biz_type,
         biz_id=claim.biz_id,
         status="delivering",
-        claim=claim_text(claim),
+        claim=claim_text(
+            claim.task_id, claim.start_time_ms, claim.attempt, claim.revision, claim.biz_type
+        ),
         reserved_until=format_time(claim.lease_until_ms),
         start_time=format_time(claim.start_time_ms),
         create_time=format_time(claim.create_time_ms),

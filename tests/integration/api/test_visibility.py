@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 import pytest_asyncio
@@ -13,7 +13,9 @@ from broker.api import app
 from broker.api.actor import SCOPES
 from broker.api.context import Context
 from broker.api.operation import Operation
+from broker.api.pull import claim_text
 from tests.integration.api.conftest import client_of
+from wheel_timer.wheel import home_of
 
 ADMIN = {"authorization": "Bearer correct horse battery staple"}
 CALLBACK = {"callback_url": "http://a.example/callback", "allow_callback_override": True}
@@ -60,6 +62,16 @@ async def ground(context: Context) -> Ground:
     return made
 
 
+def foreign_claims(ground: Ground) -> list[dict[str, str]]:
+    """Made up by who knows the task's id: its own biz_type's, and as if it were one of ours."""
+    task_id = UUID(ground.tasks[MARK])
+    start_ms, _ = home_of(task_id)
+    return [
+        {"claim": claim_text(task_id, start_ms, 1, 1, biz_type)}
+        for biz_type in (MARK, "orders.close")
+    ]
+
+
 def foreign_path(operation: Operation, ground: Ground) -> str:
     """The path of an operation, about what must not be seen."""
     return (
@@ -79,6 +91,7 @@ async def test_what_is_named_by_a_path_is_not_there(ground: Ground) -> None:
             continue
         path = foreign_path(operation, ground)
         bodies: list[Any] = [None, {}, {"start_time": 2_000_000_000}, CALLBACK]
+        bodies += foreign_claims(ground)
         statuses = {
             (
                 await ground.http.request(operation.method, path, json=body, headers=ground.ours)
