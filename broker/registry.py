@@ -43,7 +43,7 @@ class Registry:
 
     def __init__(self, db: Database, judge: Judge = lambda _biz, _before: None) -> None:
         self._db = db
-        self._judge = judge
+        self.judge = judge
         self._by_name: dict[str, BizType] = {}
         self._max_pending: dict[str, int] = {}
         self._version = 0
@@ -162,7 +162,7 @@ class Registry:
     def _judged(self, make: store.Make) -> store.Make:
         def judged(before: BizType | None) -> BizType:
             biz = make(before)
-            self._judge(biz, before)
+            self.judge(biz, before)
             return biz
 
         return judged

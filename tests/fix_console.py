@@ -23,6 +23,7 @@ class _Forms(HTMLParser):
         super().__init__()
         self.forms: list[Form] = []
         self._select = ""
+        self._area = ""
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = {name: value or "" for name, value in attrs}
@@ -30,12 +31,26 @@ class _Forms(HTMLParser):
             self.forms.append(Form(given.get("method", "get"), given.get("action", "")))
         elif tag == "select":
             self._select = given.get("name", "")
+        elif tag == "textarea":
+            self._area = given["name"]
+            self.forms[-1].fields[self._area] = ""
         elif tag == "option" and "selected" in given:
             self.forms[-1].fields[self._select] = given["value"]
         elif tag == "input" and "name" in given:
             is_box = given.get("type") in ("checkbox", "radio")
             if not is_box or "checked" in given:
                 self.forms[-1].fields[given["name"]] = given.get("value", "")
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag == "textarea":
+            # A browser takes the line break behind the tag for no part of it.
+            text = self.forms[-1].fields[self._area]
+            self.forms[-1].fields[self._area] = text.removeprefix("\n")
+            self._area = ""
+
+    def handle_data(self, data: str) -> None:
+        if self._area:
+            self.forms[-1].fields[self._area] += data
 
 
 def forms_of(page: str) -> list[Form]:

@@ -90,7 +90,7 @@ def _makes(request: Request, asked: _ApplyRaw) -> dict[str, tuple[Make, int | No
         actor_of(request).check_sees(name)
         try:
             given = decode(_BIZ, raw)
-            check_reference(request, given.on_failed)
+            check_reference(actor_of(request), given.on_failed)
         except InvalidTask as error:
             errors += moved_under(error.errors, _root(name))
             continue

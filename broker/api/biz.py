@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.condition import (
     IF_MATCH,
     IF_NONE_MATCH,
@@ -71,15 +71,15 @@ async def put_biz_type(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     given = decode(_BIZ, await context.bodies.read(request))
-    check_reference(request, given.on_failed)
+    check_reference(actor_of(request), given.on_failed)
     expected = await expected_version(context, request, name, given.version)
     put = await context.registry.put(name, given, expected, actor=actor_of(request).name)
     return biz_answer(put.biz, 201 if put.created else 200)
 
 
-def check_reference(request: Request, on_failed: object) -> None:
+def check_reference(actor: Actor, on_failed: object) -> None:
     """A narrowed key names no biz_type that it does not see: its dead would become tasks there."""
-    if isinstance(on_failed, str) and not actor_of(request).sees(on_failed):
+    if isinstance(on_failed, str) and not actor.sees(on_failed):
         raise unknown_on_failed(on_failed)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from collections.abc import Mapping
 from functools import partial
 from secrets import token_bytes
 from typing import Annotated, Any, Final
@@ -12,7 +13,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.biz import ETAGS, biz_answer, check_reference
 from broker.api.condition import IF_MATCH, expected_version
 from broker.api.context import Context
@@ -73,18 +74,22 @@ async def patch_biz_type(context: Context, request: Request) -> Response:
     # No setting nests as deep; what does is not to be walked through.
     if not nesting_is_within(body, NESTING_MAX):
         raise InvalidTask([FieldError(f"nested deeper than {NESTING_MAX}", "#")])
-    check_reference(request, patch.get("on_failed"))
-
-    def make(before: BizType | None) -> BizType:
-        stands = existing(name, before)
-        said = msgspec.json.encode(patched(stands, patch))
-        return merged(name, decode(_WHOLE, said), stands)
-
+    check_reference(actor_of(request), patch.get("on_failed"))
     expected = await expected_version(context, request, name, patch.get("version"))
     put = await context.registry.change(
-        name, make, expected, actor=actor_of(request).name, action="biz.patch"
+        name,
+        lambda before: with_patch(existing(name, before), patch),
+        expected,
+        actor=actor_of(request).name,
+        action="biz.patch",
     )
     return biz_answer(put.biz, 200)
+
+
+def with_patch(before: BizType, patch: Mapping[str, Any]) -> BizType:
+    """The biz_type that a PATCH makes of one. Raises InvalidTask."""
+    said = msgspec.json.encode(patched(before, patch))
+    return merged(before.biz_type, decode(_WHOLE, said), before)
 
 
 async def set_paused(context: Context, request: Request, *, paused: bool) -> Response:
@@ -92,15 +97,21 @@ async def set_paused(context: Context, request: Request, *, paused: bool) -> Res
     name = biz_type_of(request)
     await read_nothing(context, request)
     expected = await expected_version(context, request, name)
+    biz = await pause_or_resume(context, name, expected, paused=paused, actor=actor_of(request))
+    return biz_answer(biz, 200)
+
+
+async def pause_or_resume(
+    context: Context, name: str, expected: int | None, *, paused: bool, actor: Actor
+) -> BizType:
+    """The biz_type as it is then. Raises NotFound, StaleVersion."""
 
     def make(before: BizType | None) -> BizType:
         return msgspec.structs.replace(existing(name, before), paused=paused)
 
     action = "biz.pause" if paused else "biz.resume"
-    put = await context.registry.change(
-        name, make, expected, actor=actor_of(request).name, action=action
-    )
-    return biz_answer(put.biz, 200)
+    put = await context.registry.change(name, make, expected, actor=actor.name, action=action)
+    return put.biz
 
 
 async def rotate_secret(context: Context, request: Request) -> Response:
@@ -109,6 +120,15 @@ async def rotate_secret(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     given = decode(_ROTATE, await context.bodies.read(request) or b"{}")
+    expected = await expected_version(context, request, name)
+    answer = await rotate(context, name, given, expected, actor_of(request))
+    return json_answer(answer, 200, {"ETag": f'"{answer.version}"', "Cache-Control": "no-store"})
+
+
+async def rotate(
+    context: Context, name: str, given: RotateIn, expected: int | None, actor: Actor
+) -> RotateOut:
+    """Rotate a biz_type's secret. Raises InvalidTask, NotFound, StaleVersion."""
     secret = given.secret
     if secret is None:
         secret = SECRET_PREFIX + b64encode(token_bytes(SECRET_BYTES)).decode()
@@ -121,19 +141,16 @@ async def rotate_secret(context: Context, request: Request) -> Response:
         now_ms = int(context.clock.now_ms())
         return rotated(existing(name, before), secret, grace_ms=grace_ms, now_ms=now_ms)
 
-    expected = await expected_version(context, request, name)
-    put = await context.registry.change(
-        name, make, expected, actor=actor_of(request).name, action="biz.rotate-secret"
-    )
+    action = "biz.rotate-secret"
+    put = await context.registry.change(name, make, expected, actor=actor.name, action=action)
     biz = put.biz
     ends = [one.until_ms for one in biz.secrets if one.until_ms is not None]
-    answer = RotateOut(
+    return RotateOut(
         biz_type=name,
         version=biz.version,
         secret=secret if given.secret is None else Mark(),
         previous_until=format_time(max(ends)) if ends else None,
     )
-    return json_answer(answer, 200, {"ETag": f'"{biz.version}"', "Cache-Control": "no-store"})
 
 
 def biz_type_of(request: Request) -> str:

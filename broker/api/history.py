@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -74,9 +75,14 @@ class ChangesOut(Struct):
 
 async def get_history(context: Context, request: Request) -> Response:
     """The versions of one biz_type."""
-    name = biz_type_of(request)
-    query = _query(request)
-    limit = limit_of(query.get("limit"))
+    name, query = biz_type_of(request), _query(request)
+    return json_answer(await history_of(context, name, query, limit_of(query.get("limit"))))
+
+
+async def history_of(
+    context: Context, name: str, query: Mapping[str, str], limit: int
+) -> HistoryOut:
+    """A page of versions, from the query's cursor on. Raises NotFound."""
     before = decode_cursor(query, query["cursor"], int) if "cursor" in query else NEWEST
     if not 0 < before <= NEWEST:
         raise invalid("cursor: not one that a list has given")
@@ -84,7 +90,7 @@ async def get_history(context: Context, request: Request) -> Response:
     if not found and before == NEWEST:
         raise NotFound(f"there is no biz_type {name!r}, and was none")
     cursor = encode_cursor(query, found[limit - 1].version) if len(found) > limit else None
-    return json_answer(HistoryOut([_version_out(name, one) for one in found[:limit]], cursor))
+    return HistoryOut([_version_out(name, one) for one in found[:limit]], cursor)
 
 
 def _version_out(name: str, found: Version) -> VersionOut:
@@ -99,7 +105,13 @@ async def list_changes(context: Context, request: Request) -> Response:
     """Changes that fit the query; of bounded many that were looked at."""
     query = _query(request)
     limit = limit_of(query.get("limit"))
-    actor = actor_of(request)
+    return json_answer(await changes_of(context, actor_of(request), query, limit))
+
+
+async def changes_of(
+    context: Context, actor: Actor, query: Mapping[str, str], limit: int
+) -> ChangesOut:
+    """A page of what this actor sees of the changes that fit the query."""
     object_, by, action = (_word(query, name) for name in ("object", "actor", "action"))
     from_ms, to_ms = _time(query, "from", 0), _time(query, "to", NEWEST)
     below = Key(NEWEST, NEWEST)
@@ -116,10 +128,10 @@ async def list_changes(context: Context, request: Request) -> Response:
             if fits and _sees(actor, change):
                 items.append(_change_out(change))
                 if len(items) == limit:
-                    return json_answer(ChangesOut(items, encode_cursor(query, below)))
+                    return ChangesOut(items, encode_cursor(query, below))
         if len(looked) < LOOK_ROWS:
-            return json_answer(ChangesOut(items, None))
-    return json_answer(ChangesOut(items, encode_cursor(query, below)))
+            return ChangesOut(items, None)
+    return ChangesOut(items, encode_cursor(query, below))
 
 
 def _sees(actor: Actor, change: Change) -> bool:
@@ -149,14 +161,14 @@ def _query(request: Request) -> dict[str, str]:
     return query
 
 
-def _word(query: dict[str, str], name: str) -> str | None:
+def _word(query: Mapping[str, str], name: str) -> str | None:
     word = query.get(name)
     if word is not None and not (0 < len(word) <= WORD_CHARACTERS_MAX and word.isprintable()):
         raise invalid(f"{name}: 1 to {WORD_CHARACTERS_MAX} printable characters")
     return word
 
 
-def _time(query: dict[str, str], name: str, otherwise: int) -> int:
+def _time(query: Mapping[str, str], name: str, otherwise: int) -> int:
     text = query.get(name)
     if text is None:
         return otherwise

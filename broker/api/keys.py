@@ -101,13 +101,19 @@ class KeysOut(Struct):
 
 _KEY: Final = msgspec.json.Decoder(KeyIn)
 _ROTATE: Final = msgspec.json.Decoder(RotateIn)
+_UNKEPT: Final = {"Cache-Control": "no-store"}
 
 
 async def create_key(context: Context, request: Request) -> Response:
     """Make a key."""
     given = decode(_KEY, await _body(context, request))
+    made = await make(context, actor_of(request), given)
+    return json_answer(made, 201, _UNKEPT | {"Location": f"/v1/keys/{made.key_id}"})
+
+
+async def make(context: Context, actor: Actor, given: KeyIn) -> KeyMade:
+    """Make a key for this actor. Raises InvalidTask, Forbidden."""
     expire_at_ms = _expiry(given, context.clock.now_ms())
-    actor = actor_of(request)
     if not _may_manage(actor, given.biz_types):
         raise Forbidden("a key may make keys for its own biz_types only")
     made = await context.keys.create(
@@ -117,15 +123,19 @@ async def create_key(context: Context, request: Request) -> Response:
         biz_types=tuple(dict.fromkeys(given.biz_types)),
         expire_at_ms=expire_at_ms,
     )
-    return _made_answer(context, made, 201)
+    return _made_out(context, made)
 
 
 async def list_keys(context: Context, request: Request) -> Response:
     """All keys, page by page."""
     limit = limit_of(request.query_params.get("limit"))
     after = after_of(request.query_params.get("cursor"))
+    return json_answer(await keys_of(context, actor_of(request), after, limit))
+
+
+async def keys_of(context: Context, actor: Actor, after: str, limit: int) -> KeysOut:
+    """A page of the keys that this actor may manage."""
     await context.keys.refresh()
-    actor = actor_of(request)
     rows = [
         row
         for row in context.keys.rows()
@@ -133,34 +143,49 @@ async def list_keys(context: Context, request: Request) -> Response:
     ]
     now_ms = context.clock.now_ms()
     cursor = cursor_of(rows[limit - 1].key_id) if len(rows) > limit else None
-    return json_answer(KeysOut([_key_out(row, now_ms) for row in rows[:limit]], cursor))
+    return KeysOut([_key_out(row, now_ms) for row in rows[:limit]], cursor)
 
 
 async def get_key(context: Context, request: Request) -> Response:
     """One key."""
+    return json_answer(await key_of(context, actor_of(request), _key_id(request)))
+
+
+async def key_of(context: Context, actor: Actor, key_id: str) -> KeyOut:
+    """One key that this actor may manage. Raises NotFound."""
     await context.keys.refresh()
-    return json_answer(_key_out(_row(context, request), context.clock.now_ms()))
+    return _key_out(_row(context, actor, key_id), context.clock.now_ms())
 
 
 async def rotate_key(context: Context, request: Request) -> Response:
     """A new secret for a key; the one before holds on for the overlap."""
     body = await _body(context, request)
     given = decode(_ROTATE, body) if body else RotateIn()
+    made = await rotate(context, actor_of(request), _key_id(request), given)
+    return json_answer(made, 200, _UNKEPT)
+
+
+async def rotate(context: Context, actor: Actor, key_id: str, given: RotateIn) -> KeyMade:
+    """Give a key a new secret. Raises NotFound."""
     await context.keys.refresh()
-    row = _row(context, request)
-    overlap_ms = round(given.overlap * 1000)
-    made = await context.keys.rotate(actor_of(request).name, row.key_id, overlap_ms)
+    row = _row(context, actor, key_id)
+    made = await context.keys.rotate(actor.name, row.key_id, round(given.overlap * 1000))
     if made is None:
         raise NotFound("this key is revoked; make another")
-    return _made_answer(context, made, 200)
+    return _made_out(context, made)
 
 
 async def revoke_key(context: Context, request: Request) -> Response:
     """End a key for good, everywhere within two seconds."""
+    return json_answer(await revoke(context, actor_of(request), _key_id(request)))
+
+
+async def revoke(context: Context, actor: Actor, key_id: str) -> KeyOut:
+    """Revoke a key. Raises NotFound."""
     await context.keys.refresh()
-    row = _row(context, request)
-    await context.keys.revoke(actor_of(request).name, row.key_id)
-    return json_answer(_key_out(_row(context, request), context.clock.now_ms()))
+    row = _row(context, actor, key_id)
+    await context.keys.revoke(actor.name, row.key_id)
+    return _key_out(_row(context, actor, key_id), context.clock.now_ms())
 
 
 async def _body(context: Context, request: Request) -> bytes:
@@ -181,9 +206,14 @@ def _expiry(given: KeyIn, now_ms: float) -> int | None:
     return expire_at_ms
 
 
-def _row(context: Context, request: Request) -> KeyRow:
-    row = context.keys.get(request.path_params["key_id"])
-    if row is None or not _may_manage(actor_of(request), row.biz_types):
+def _key_id(request: Request) -> str:
+    key_id: str = request.path_params["key_id"]
+    return key_id
+
+
+def _row(context: Context, actor: Actor, key_id: str) -> KeyRow:
+    row = context.keys.get(key_id)
+    if row is None or not _may_manage(actor, row.biz_types):
         raise NotFound("there is no such key")
     return row
 
@@ -219,15 +249,11 @@ def _time(moment_ms: int | None) -> str | None:
     return None if moment_ms is None else format_time(moment_ms)
 
 
-def _made_answer(context: Context, made: Made, status: int) -> Response:
+def _made_out(context: Context, made: Made) -> KeyMade:
     row = context.keys.get(made.key_id)
     assert row is not None
     shown = _key_out(row, context.clock.now_ms())
-    answer = KeyMade(**msgspec.structs.asdict(shown), key=made.text)
-    headers = {"Cache-Control": "no-store"}
-    if status == 201:
-        headers["Location"] = f"/v1/keys/{made.key_id}"
-    return json_answer(answer, status, headers)
+    return KeyMade(**msgspec.structs.asdict(shown), key=made.text)
 
 
 OPERATIONS: Final = (

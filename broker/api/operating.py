@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, get_args
 from uuid import UUID, uuid4
 
@@ -123,46 +124,64 @@ async def start_operation(context: Context, request: Request) -> Response:
 def begun(row: OperationRow) -> Response:
     """The answer to who began an operation."""
     location = f"/v1/operations/{row.operation_id}"
-    return json_answer(_operation_out(row), 202, {"Location": location})
+    return json_answer(operation_out(row), 202, {"Location": location})
 
 
 async def get_operation(context: Context, request: Request) -> Response:
     """How far an operation is."""
-    return json_answer(_operation_out(await _found(context, request)))
+    actor, operation_id = actor_of(request), request.path_params["operation_id"]
+    return json_answer(await operation_of(context, actor, operation_id))
+
+
+async def operation_of(context: Context, actor: Actor, operation_id: str) -> OperationOut:
+    """One operation that this actor sees. Raises NotFound."""
+    return operation_out(await _found(context, actor, operation_id))
 
 
 async def list_operations(context: Context, request: Request) -> Response:
     """All operations, newest first."""
     query = dict(request.query_params)
     limit = limit_of(query.get("limit"))
+    return json_answer(await operations_of(context, actor_of(request), query, limit))
+
+
+async def operations_of(
+    context: Context, actor: Actor, query: Mapping[str, str], limit: int
+) -> OperationsOut:
+    """A page of what this actor sees of the operations."""
     place = Place(*KEY_FIRST)
     if "cursor" in query:
         place = decode_cursor(query, query["cursor"], Place)
     rows = await store.page(context.db, place.time_ms, place.operation_id, limit + 1)
-    actor = actor_of(request)
     cursor = None
     if len(rows) > limit:
         last = rows[limit - 1]
         cursor = encode_cursor(query, Place(last.create_time, last.operation_id))
-    items = [_operation_out(row) for row in rows[:limit] if _sees(actor, row)]
-    return json_answer(OperationsOut(items, cursor))
+    items = [operation_out(row) for row in rows[:limit] if _sees(actor, row)]
+    return OperationsOut(items, cursor)
 
 
 async def stop_operation(context: Context, request: Request) -> Response:
     """Stop an operation; what it has done stays."""
     await read_nothing(context, request)
-    row = await _found(context, request)
-    await store.stop(context.db, row.operation_id, actor_of(request).name)
-    return json_answer(_operation_out(await _found(context, request)))
+    actor, operation_id = actor_of(request), request.path_params["operation_id"]
+    return json_answer(await stop(context, actor, operation_id))
 
 
-async def _found(context: Context, request: Request) -> OperationRow:
+async def stop(context: Context, actor: Actor, operation_id: str) -> OperationOut:
+    """Stop an operation that this actor sees. Raises NotFound."""
+    row = await _found(context, actor, operation_id)
+    await store.stop(context.db, row.operation_id, actor.name)
+    return operation_out(await _found(context, actor, operation_id))
+
+
+async def _found(context: Context, actor: Actor, operation_id: str) -> OperationRow:
     try:
-        operation_id = UUID(request.path_params["operation_id"])
+        wanted = UUID(operation_id)
     except ValueError:
         raise NotFound("an operation_id is a UUID") from None
-    row = await store.get(context.db, operation_id)
-    if row is None or not _sees(actor_of(request), row):
+    row = await store.get(context.db, wanted)
+    if row is None or not _sees(actor, row):
         raise NotFound("there is no such operation")
     return row
 
@@ -200,7 +219,8 @@ async def _dry_run(context: Context, filter_: Filter) -> DryRunOut:
     return DryRunOut(matched, key is None, items)
 
 
-def _operation_out(row: OperationRow) -> OperationOut:
+def operation_out(row: OperationRow) -> OperationOut:
+    """An operation as it is shown."""
     return OperationOut(
         operation_id=row.operation_id,
         action=row.action,

@@ -94,6 +94,11 @@ async def test_biz_type(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     given = decode(_PROBE, await context.bodies.read(request) or b"{}")
+    return json_answer(await probe(context, name, given))
+
+
+async def probe(context: Context, name: str, given: ProbeIn) -> ProbeOut:
+    """Make the call. Raises NotFound, InvalidTask."""
     await context.registry.refresh()
     biz = existing(name, context.registry.get(name))
     now_ms = context.clock.now_ms()
@@ -106,7 +111,7 @@ async def test_biz_type(context: Context, request: Request) -> Response:
         callback=given.callback,
     )
     read = read_task(task, biz, now_ms=now_ms, body_bytes_max=context.settings.max_body)
-    return json_answer(_probe_out(await context.prober.call(biz, _claim(read, int(now_ms)))))
+    return _probe_out(await context.prober.call(biz, _claim(read, int(now_ms))))
 
 
 def _claim(read: Submission, now_ms: int) -> Claim:

@@ -9,7 +9,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.bizverbs import biz_type_of, existing
 from broker.api.condition import IF_MATCH, expected_version
 from broker.api.context import Context
@@ -21,23 +21,27 @@ from wheel_timer.errors import Conflict
 from wheel_timer.store import operation as operations
 from wheel_timer.store.biz import has_tasks, load
 from wheel_timer.store.filter import Filter
+from wheel_timer.store.operation import OperationRow
 
 
 async def purge_biz_type(context: Context, request: Request) -> Response:
     """Begin to delete every task of a biz_type; the biz_type stays."""
     name = biz_type_of(request)
     await read_nothing(context, request)
+    return begun(await begin_purge(context, name, actor_of(request)))
+
+
+async def begin_purge(context: Context, name: str, actor: Actor) -> OperationRow:
+    """The operation that has begun. Raises NotFound."""
     existing(name, await load(context.db, name))
     recorded = {"action": "purge", "filter": {"biz_type": name}}
-    return begun(
-        await operations.create(
-            context.db,
-            uuid4(),
-            "purge",
-            Filter(biz_type=name),
-            actor=actor_of(request).name,
-            recorded=msgspec.json.encode(recorded),
-        )
+    return await operations.create(
+        context.db,
+        uuid4(),
+        "purge",
+        Filter(biz_type=name),
+        actor=actor.name,
+        recorded=msgspec.json.encode(recorded),
     )
 
 
@@ -49,19 +53,30 @@ async def delete_biz_type(context: Context, request: Request) -> Response:
     if purge not in ("true", "false"):
         raise invalid("purge: true or false")
     expected = await expected_version(context, request, name)
+    row = await delete(context, name, expected, purge=purge == "true", actor=actor_of(request))
+    return Response(status_code=204) if row is None else begun(row)
+
+
+async def delete(
+    context: Context, name: str, expected: int | None, *, purge: bool, actor: Actor
+) -> OperationRow | None:
+    """
+    Delete a biz_type; with purge, the operation that deletes its tasks.
+
+    Raises NotFound, StaleVersion, and Conflict where something waits for it.
+    """
     existing(name, await load(context.db, name))
-    actor = actor_of(request).name
-    if purge == "true":
+    if purge:
         purge_id = uuid4()
-        await context.registry.delete(name, expected, actor=actor, purge_id=purge_id)
+        await context.registry.delete(name, expected, actor=actor.name, purge_id=purge_id)
         row = await operations.get(context.db, purge_id)
         assert row is not None
-        return begun(row)
+        return row
     if await has_tasks(context.db, name):
         detail = "it has tasks that are pending, or failed and could be replayed"
         raise Conflict(detail, "biz-type-in-use")
-    await context.registry.delete(name, expected, actor=actor)
-    return Response(status_code=204)
+    await context.registry.delete(name, expected, actor=actor.name)
+    return None
 
 
 OPERATIONS: Final = (

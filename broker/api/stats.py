@@ -86,7 +86,11 @@ class StatsOut(Struct):
 
 async def get_stats(context: Context, request: Request) -> Response:
     """Count what can be counted quickly."""
-    name = biz_type_of(request)
+    return json_answer(await stats_of(context, biz_type_of(request)))
+
+
+async def stats_of(context: Context, name: str) -> StatsOut:
+    """How this biz_type goes. Raises NotFound."""
     await context.registry.refresh()
     biz = existing(name, context.registry.get(name))
     now_ms = max(int(context.clock.now_ms()), START_TIME_MS_MIN + MINUTE_MS)
@@ -98,21 +102,19 @@ async def get_stats(context: Context, request: Request) -> Response:
         depth, in_flight = (await context.event_center.depths([name]))[name][:2]
     except EventCenterUnavailable as error:
         log.warning("the lane of %s could not be counted: %s", name, error)
-    return json_answer(
-        StatsOut(
-            biz_type=name,
-            version=biz.version,
-            time=format_time(now_ms),
-            is_paused=biz.paused or context.registry.brake is not None,
-            pending=await pending(context.db, name),
-            failed=CountOut(dead, dead < DEAD_MAX),
-            depth=depth,
-            in_flight=in_flight,
-            last_minute=_minute_out(past),
-            next_hour=CountOut(ahead.due, ahead.is_complete),
-            rates=RatesOut(past.due / 60, past.called / 60, past.finished / 60),
-            secrets=sum(one.until_ms is None or now_ms < one.until_ms for one in biz.secrets),
-        )
+    return StatsOut(
+        biz_type=name,
+        version=biz.version,
+        time=format_time(now_ms),
+        is_paused=biz.paused or context.registry.brake is not None,
+        pending=await pending(context.db, name),
+        failed=CountOut(dead, dead < DEAD_MAX),
+        depth=depth,
+        in_flight=in_flight,
+        last_minute=_minute_out(past),
+        next_hour=CountOut(ahead.due, ahead.is_complete),
+        rates=RatesOut(past.due / 60, past.called / 60, past.finished / 60),
+        secrets=sum(one.until_ms is None or now_ms < one.until_ms for one in biz.secrets),
     )
 
 

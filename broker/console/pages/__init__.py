@@ -5,7 +5,13 @@ from __future__ import annotations
 from typing import Final
 
 from broker.console.page import Page
-from broker.console.pages import wheel
+from broker.console.pages import biz, bizcall, bizedit, bizend, wheel
 
 # In the order of the menu. A path without parameters stands before one that would match it, too.
-PAGES: Final[tuple[Page, ...]] = (*wheel.PAGES,)
+PAGES: Final[tuple[Page, ...]] = (
+    *wheel.PAGES,
+    *biz.PAGES,
+    *bizedit.PAGES,
+    *bizcall.PAGES,
+    *bizend.PAGES,
+)
