@@ -1050,6 +1050,123 @@ BEGIN
 END
 $_$;
 
+CREATE FUNCTION public.wheel_forecast_quarters_v1(p_biz_types text[], p_from bigint, p_to bigint) RETURNS TABLE(quarter bigint, tasks bigint)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_generic_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT p.quarter, CAST(sum(p.pending) AS bigint)
+    FROM (
+        SELECT a.quarter, a.pending
+        FROM timer_ledger_quarter AS a
+        WHERE p_biz_types IS NULL AND a.quarter >= p_from AND a.quarter < p_to
+        UNION ALL
+        SELECT
+            l.quarter,
+            l.submitted + l.moved_in + l.revived - l.moved_out - l.finished - l.failed
+                - l.cancelled - l.purged AS pending
+        FROM unnest(p_biz_types) AS b(biz_type)
+        CROSS JOIN LATERAL (
+            SELECT k.*
+            FROM timer_ledger AS k
+            WHERE k.biz_type = b.biz_type AND k.quarter >= p_from AND k.quarter < p_to
+            -- Read name by name: a range each, whatever the statistics say.
+            OFFSET 0
+        ) AS l
+        UNION ALL
+        SELECT
+            u.quarter,
+            u.submitted + u.moved_in + u.revived - u.moved_out - u.finished - u.failed
+                - u.cancelled - u.purged
+        FROM timer_ledger_unfolded AS u
+        WHERE u.quarter >= p_from
+            AND u.quarter < p_to
+            AND (p_biz_types IS NULL OR u.biz_type = ANY (p_biz_types))
+    ) AS p
+    GROUP BY p.quarter
+    HAVING sum(p.pending) > 0;
+END
+$$;
+
+CREATE FUNCTION public.wheel_forecast_v1(p_biz_types text[], p_hots integer[], p_from bigint, p_to bigint, p_slot integer, p_shard smallint, p_time bigint, p_id uuid, p_look integer, OUT looked bigint, OUT slot integer, OUT shard smallint, OUT start_time bigint, OUT task_id uuid, OUT minutes bigint[], OUT minute_tasks integer[], OUT seconds bigint[], OUT second_biz_types text[], OUT second_tasks integer[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET plan_cache_mode TO 'force_custom_plan'
+    SET enable_seqscan TO 'off'
+    SET enable_bitmapscan TO 'off'
+    SET enable_nestloop TO 'off'
+    SET enable_mergejoin TO 'off'
+    SET jit TO 'off'
+    AS $$
+#variable_conflict use_column
+DECLARE
+    v_first integer := CAST(p_from / 1000 % 10000000 AS integer);
+    v_last  integer := CAST((p_to - 1) / 1000 % 10000000 AS integer);
+BEGIN
+    ASSERT v_first <= v_last, 'the range runs over the ring''s end';
+    IF p_slot < v_first THEN
+        -- A scan begins at the key, not at the first slot: from -1 on it read half a partition.
+        p_slot := v_first;
+        p_shard := -1;
+    END IF;
+    WITH piece AS MATERIALIZED (
+        SELECT t.slot, t.shard, t.start_time, t.task_id, t.biz_type, t.status
+        FROM timer_task AS t
+        WHERE t.slot BETWEEN p_slot AND v_last
+            AND (t.slot, t.shard, t.start_time, t.task_id) > (p_slot, p_shard, p_time, p_id)
+            AND t.start_time >= p_from
+            AND t.start_time < p_to
+        ORDER BY t.slot, t.shard, t.start_time, t.task_id
+        LIMIT p_look
+    ), ends AS (
+        SELECT
+            count(*) AS looked,
+            min(p.slot) AS first_slot,
+            max(p.slot) AS last_slot
+        FROM piece AS p
+    ), last AS (
+        SELECT p.slot, p.shard, p.start_time, p.task_id
+        FROM piece AS p
+        ORDER BY p.slot DESC, p.shard DESC, p.start_time DESC, p.task_id DESC
+        LIMIT 1
+    ), counted AS MATERIALIZED (
+        SELECT
+            p.start_time / 1000 AS second, p.slot, p.biz_type, w.hot,
+            CAST(count(*) AS integer) AS tasks
+        FROM piece AS p
+        JOIN unnest(p_biz_types, p_hots) AS w(biz_type, hot) ON w.biz_type = p.biz_type
+        WHERE p.status = 0
+        GROUP BY 1, 2, 3, 4
+    ), by_minute AS MATERIALIZED (
+        SELECT c.second / 60 * 60000 AS minute, CAST(sum(c.tasks) AS integer) AS tasks
+        FROM counted AS c
+        GROUP BY 1
+    ), told AS MATERIALIZED (
+        SELECT c.second * 1000 AS second, c.biz_type, c.tasks
+        FROM counted AS c, ends AS e
+        WHERE c.tasks > c.hot OR c.slot = e.first_slot OR c.slot = e.last_slot
+    )
+    SELECT
+        e.looked, l.slot, l.shard, l.start_time, l.task_id,
+        (SELECT array_agg(m.minute) FROM by_minute AS m),
+        (SELECT array_agg(m.tasks) FROM by_minute AS m),
+        (SELECT array_agg(o.second) FROM told AS o),
+        (SELECT array_agg(o.biz_type) FROM told AS o),
+        (SELECT array_agg(o.tasks) FROM told AS o)
+    INTO
+        looked, slot, shard, start_time, task_id, minutes, minute_tasks, seconds,
+        second_biz_types, second_tasks
+    FROM ends AS e
+    LEFT JOIN last AS l ON true;
+END
+$$;
+
 CREATE FUNCTION public.wheel_held_v1() RETURNS SETOF text
     LANGUAGE plpgsql STABLE
     SET search_path TO 'public'
@@ -1366,6 +1483,8 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM timer_ledger_mark FOR UPDATE;
+    -- What is still to be folded for a quarter hour begins a new row here, too.
+    DELETE FROM timer_ledger_quarter AS q WHERE q.quarter < v_before AND q.pending = 0;
     WITH page AS MATERIALIZED (
         SELECT l.biz_type, l.quarter,
             l.submitted + l.moved_in + l.revived
@@ -1558,6 +1677,16 @@ BEGIN
         ON CONFLICT (biz_type) DO UPDATE
         SET pending = l.pending + excluded.pending,
             dead = l.dead + excluded.dead
+    ), of_all AS (
+        INSERT INTO timer_ledger_quarter AS l (quarter, pending)
+        SELECT
+            s.quarter,
+            sum(s.submitted + s.moved_in + s.revived - s.moved_out - s.finished - s.failed
+                - s.cancelled - s.purged)
+        FROM summed AS s
+        GROUP BY s.quarter
+        ON CONFLICT (quarter) DO UPDATE
+        SET pending = l.pending + excluded.pending
     )
     SELECT coalesce(sum(s.deltas), 0) INTO v_folded FROM summed AS s;
 
@@ -4442,6 +4571,12 @@ ALTER TABLE public.timer_ledger_delta ALTER COLUMN delta_id ADD GENERATED ALWAYS
     CACHE 1
 );
 
+CREATE TABLE public.timer_ledger_quarter (
+    quarter bigint NOT NULL,
+    pending bigint NOT NULL
+)
+WITH (fillfactor='50');
+
 CREATE TABLE public.timer_ledger_total (
     biz_type text NOT NULL COLLATE pg_catalog."C",
     pending bigint NOT NULL,
@@ -4733,6 +4868,9 @@ ALTER TABLE ONLY public.timer_ledger_mark
 
 ALTER TABLE ONLY public.timer_ledger
     ADD CONSTRAINT timer_ledger_pkey PRIMARY KEY (biz_type, quarter);
+
+ALTER TABLE ONLY public.timer_ledger_quarter
+    ADD CONSTRAINT timer_ledger_quarter_pkey PRIMARY KEY (quarter);
 
 ALTER TABLE ONLY public.timer_ledger_total
     ADD CONSTRAINT timer_ledger_total_pkey PRIMARY KEY (biz_type);

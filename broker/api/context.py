@@ -8,6 +8,7 @@ from broker.admission import Admission
 from broker.api.body import Bodies
 from broker.auditor import Auditor
 from broker.changer import Changer
+from broker.forecast import Forecaster
 from broker.guard import Guard
 from broker.keys import Keys
 from broker.probe import Prober
@@ -44,6 +45,7 @@ class Context:
     guard: Guard = field(init=False)
     admission: Admission = field(init=False)
     auditor: Auditor = field(init=False)
+    forecaster: Forecaster = field(init=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "bodies", Bodies(self.settings.max_request))
@@ -51,3 +53,4 @@ class Context:
         object.__setattr__(self, "guard", Guard.of(self.settings))
         object.__setattr__(self, "admission", Admission(self.event_center))
         object.__setattr__(self, "auditor", Auditor(self.db))
+        object.__setattr__(self, "forecaster", Forecaster(self.db))

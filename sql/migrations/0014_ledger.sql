@@ -76,6 +76,12 @@ CREATE TABLE timer_ledger_total (
     dead     bigint NOT NULL
 ) WITH (fillfactor = 50);
 
+-- How many tasks of all biz_types are pending in each quarter hour, as above.
+CREATE TABLE timer_ledger_quarter (
+    quarter bigint PRIMARY KEY,
+    pending bigint NOT NULL
+) WITH (fillfactor = 50);
+
 -- How far the fold has come. Every delta up to folded_to is folded, and none will ever come there
 -- again; so nobody has to look at what lies behind, which under an old snapshot is never cleared.
 -- high_to, open: ids up to high_to are as final once these transactions have ended.
@@ -248,6 +254,16 @@ BEGIN
         ON CONFLICT (biz_type) DO UPDATE
         SET pending = l.pending + excluded.pending,
             dead = l.dead + excluded.dead
+    ), of_all AS (
+        INSERT INTO timer_ledger_quarter AS l (quarter, pending)
+        SELECT
+            s.quarter,
+            sum(s.submitted + s.moved_in + s.revived - s.moved_out - s.finished - s.failed
+                - s.cancelled - s.purged)
+        FROM summed AS s
+        GROUP BY s.quarter
+        ON CONFLICT (quarter) DO UPDATE
+        SET pending = l.pending + excluded.pending
     )
     SELECT coalesce(sum(s.deltas), 0) INTO v_folded FROM summed AS s;
 
@@ -296,6 +312,8 @@ DECLARE
 BEGIN
     PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM FROM timer_ledger_mark FOR UPDATE;
+    -- What is still to be folded for a quarter hour begins a new row here, too.
+    DELETE FROM timer_ledger_quarter AS q WHERE q.quarter < v_before AND q.pending = 0;
     WITH page AS MATERIALIZED (
         SELECT l.biz_type, l.quarter,
             l.submitted + l.moved_in + l.revived

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from tests.acceptance.fix_up import Up, beside, wheel_timer
@@ -133,6 +134,19 @@ def test_audits_hold(up: Up) -> None:
     done = wheel_timer("audit", "--url", up.url)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "lost" in done.stdout
+
+
+def test_the_forecast_counts_what_is_to_come(up: Up) -> None:
+    at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=30)
+    for _ in range(3):
+        wheel_timer("submit", "--url", up.url, "--at", at.isoformat())
+    told = wheel_timer("forecast", "--url", up.url, "--hours", "48", "--biz-type", "default")
+    assert told.returncode == 0, told.stderr
+    assert f"3 at {at:%H:%M}" in told.stdout
+    found = json.loads(wheel_timer("forecast", "--url", up.url, "--hours", "48", "--json").stdout)
+    minute = f"{at:%Y-%m-%dT%H:%M}:00.000Z"
+    assert [b["tasks"] for b in found["buckets"] if b["start"] == minute] == [3]
+    assert wheel_timer("forecast", "--url", up.url, "--hours", "73").returncode == 2
 
 
 def test_what_the_server_refuses_is_3_and_what_is_not_there_1(up: Up) -> None:

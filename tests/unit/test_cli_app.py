@@ -18,7 +18,7 @@ from wheel_timer.cli import main
 NOWHERE = "http://127.0.0.1:1"
 COMMANDS = (
     *("up", "demo", "listen", "submit", "get", "explain", "list", "audit", "config", "completion"),
-    *("export", "migrate", "broker", "daemon"),
+    *("export", "forecast", "migrate", "broker", "daemon"),
 )
 
 

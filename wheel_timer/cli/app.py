@@ -21,6 +21,7 @@ from wheel_timer.cli.demo import demo
 from wheel_timer.cli.doctor import doctor
 from wheel_timer.cli.exits import DONE, INTERRUPTED, NO, UNREACHABLE, USAGE, Failure
 from wheel_timer.cli.export import export
+from wheel_timer.cli.forecast import forecast
 from wheel_timer.cli.keys import keys
 from wheel_timer.cli.listen import listen
 from wheel_timer.cli.listing import list_
@@ -112,7 +113,7 @@ def completion(
 _PANELS: Final[dict[str, tuple[Callable[..., None], ...]]] = {
     "Run everything": (up, demo, listen),
     "Tasks": (submit, get, explain, list_, cancel, reschedule, run_now, replay),
-    "Look after it": (top, pause, resume, audit, export, doctor, config, completion),
+    "Look after it": (top, forecast, pause, resume, audit, export, doctor, config, completion),
     "One role alone": (migrate, adopt, broker, daemon),
 }
 for _panel, _commands in _PANELS.items():
