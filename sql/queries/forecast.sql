@@ -1,6 +1,7 @@
 -- name: forecast_quarters
 -- How many tasks are pending in each quarter hour, exactly.
--- In:    biz_types text[]: of these, null: of all; from, to bigint (ms): quarter hours that begin in [from, to)
+-- In:    biz_types text[]: of these, null: of all; from, to bigint (ms): of those that begin in
+--        [from, to)
 -- Out:   quarter bigint (ms), tasks bigint: those that have any
 -- Cost:  a row for each biz_type (of all: one) and quarter hour, and what is not folded yet
 -- Locks: none

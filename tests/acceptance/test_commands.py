@@ -139,7 +139,18 @@ def test_audits_hold(up: Up) -> None:
 def test_the_forecast_counts_what_is_to_come(up: Up) -> None:
     at = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=30)
     for _ in range(3):
-        wheel_timer("submit", "--url", up.url, "--at", at.isoformat())
+        told = wheel_timer(
+            *(
+                "submit",
+                "--url",
+                up.url,
+                "--at",
+                at.isoformat(),
+                "--callback",
+                f"{up.url}/demo/echo",
+            )
+        )
+        assert told.returncode == 0, told.stderr
     told = wheel_timer("forecast", "--url", up.url, "--hours", "48", "--biz-type", "default")
     assert told.returncode == 0, told.stderr
     assert f"3 at {at:%H:%M}" in told.stdout
