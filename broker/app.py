@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from broker.api.access import check_local
 from broker.api.app import build_app
 from broker.api.context import Context
+from broker.auditor import Auditor
 from broker.changer import Changer
 from broker.console.app import Console, with_console
 from broker.guard import Guard
@@ -91,6 +92,7 @@ class Broker:
         self._loops: list[asyncio.Task[None]] = []
         self._submitter: Submitter | None = None
         self._changer: Changer | None = None
+        self._auditor: Auditor | None = None
         self._notifier: Notifier | None = None
         self._pull: Pull | None = None
         self._reports: Reports | None = None
@@ -171,6 +173,7 @@ class Broker:
             health=self._health,
             test_clock=self._test_clock(settings) if self._has_test_clock else None,
         )
+        self._auditor = context.auditor
         api = with_console(build_app(context), Console(context, cluster))
         return _with_echo(api, settings) if self._demo_echo else api
 
@@ -260,6 +263,8 @@ class Broker:
             await self._submitter.stop()
         if self._changer is not None:
             await self._changer.stop()
+        if self._auditor is not None:
+            await self._auditor.stop()
         if self._reports is not None:
             await self._reports.stop()
 

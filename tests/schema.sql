@@ -4312,6 +4312,17 @@ CREATE VIEW public.timer_attempt_view AS
     config_version
    FROM public.timer_attempt a;
 
+CREATE TABLE public.timer_audit_run (
+    audit text NOT NULL COLLATE pg_catalog."C",
+    begun bigint,
+    ended bigint,
+    took bigint,
+    found integer,
+    columns text[],
+    sample jsonb,
+    error text
+);
+
 CREATE TABLE public.timer_biz (
     biz_type text NOT NULL COLLATE pg_catalog."C",
     version bigint NOT NULL,
@@ -4823,6 +4834,9 @@ ALTER TABLE ONLY public.timer_task ATTACH PARTITION public.timer_task_00 FOR VAL
 
 ALTER TABLE ONLY public.timer_attempt
     ADD CONSTRAINT timer_attempt_pkey PRIMARY KEY (task_id, attempt);
+
+ALTER TABLE ONLY public.timer_audit_run
+    ADD CONSTRAINT timer_audit_run_pkey PRIMARY KEY (audit);
 
 ALTER TABLE ONLY public.timer_biz_history
     ADD CONSTRAINT timer_biz_history_pkey PRIMARY KEY (version);

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Final, Literal, TypeVar
 
 from msgspec import Meta, Struct
 from starlette.requests import Request
@@ -11,7 +12,6 @@ from starlette.responses import Response
 from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.operation import Answer, Operation, json_answer
-from wheel_timer.store.audit import Audit
 
 AUDIT_ROWS_MAX: Final = 1000
 
@@ -41,21 +41,24 @@ async def get_audits(context: Context, request: Request) -> Response:
     actor = actor_of(request)
     items = []
     for audit in await context.auditor.run():
-        rows = _seen(audit, actor)
+        rows = seen(audit.columns, audit.rows, actor)
         holds = audit.kind != "violation" or not rows
         shown = [list(row) for row in rows[:AUDIT_ROWS_MAX]]
         items.append(AuditOut(audit.name, audit.kind, holds, list(audit.columns), shown))
     return json_answer(AuditsOut(all(item.holds for item in items), items))
 
 
-def _seen(audit: Audit, actor: Actor) -> list[tuple[Any, ...]]:
+Row = TypeVar("Row", bound=Sequence[Any])
+
+
+def seen(columns: Sequence[str], rows: list[Row], actor: Actor) -> list[Row]:
     """An audit's rows; for a narrowed key those of its biz_types, where they tell theirs."""
     if not actor.is_narrowed:
-        return audit.rows
-    if "biz_type" not in audit.columns:
+        return rows
+    if "biz_type" not in columns:
         return []
-    place = audit.columns.index("biz_type")
-    return [row for row in audit.rows if row[place] is not None and actor.sees(row[place])]
+    place = columns.index("biz_type")
+    return [row for row in rows if row[place] is not None and actor.sees(row[place])]
 
 
 OPERATIONS: Final = (

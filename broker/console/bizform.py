@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
-from wheel_timer.biz import BizTypeOut
+from wheel_timer.biz import BizTypeOut, Delivery
 from wheel_timer.callback import Mark, Method, is_write_only
 from wheel_timer.errors import FieldError, InvalidTask
 
@@ -50,6 +50,7 @@ GROUPS: Final = (
     Group(
         "The call",
         (
+            Field("delivery", "Delivery", "choice", "pull: workers ask", get_args(Delivery)),
             Field("callback_url", "URL", "text", "http or https; what is called at the moment"),
             Field("callback_method", "Method", "choice", options=get_args(Method)),
             Field("timeout", "Timeout", hint="seconds, from DNS to the last byte"),

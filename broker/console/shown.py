@@ -45,6 +45,7 @@ def _environment() -> Environment:
     environment.filters |= {
         "moment": moment,
         "ago": ago,
+        "day": day,
         "count": count,
         "words": words,
         "json": pretty,
@@ -65,11 +66,16 @@ def moment(value: int | str | None) -> str:
         return _NONE
     text = format_time(value) if isinstance(value, int) else value
     at = datetime.fromisoformat(text).astimezone(UTC)
-    day, time, ms = f"{at:%Y-%m-%d}", f"{at:%H:%M:%S}", at.microsecond // 1000
-    machine = f"{day}T{time}.{ms:03d}Z"
+    date, time, ms = f"{at:%Y-%m-%d}", f"{at:%H:%M:%S}", at.microsecond // 1000
+    machine = f"{date}T{time}.{ms:03d}Z"
     return Markup(
         '<time datetime="{}"><span class="day">{}</span> {}<span class="ms">.{:03d}</span></time>'
-    ).format(machine, day, time, ms)
+    ).format(machine, date, time, ms)
+
+
+def day(at_ms: int) -> str:
+    """The day of a moment, in UTC."""
+    return format_time(at_ms)[:10]
 
 
 def ago(value: int | str | None, now_ms: float) -> str:

@@ -16,6 +16,21 @@ ALTER TABLE timer_meta
 -- clock_jump: ms by which it finds the database's clock ahead, while it holds back for that.
 ALTER TABLE timer_node ADD COLUMN clock_jump bigint;
 
+-- What each audit found when it was last run to its end, and since when it runs now (begun, ms;
+-- null: it does not; an hour later whoever began it is taken for dead). took: ms. found: rows, of
+-- which sample holds the first ones, a JSON list each, in the order of columns; error: why it was
+-- given up.
+CREATE TABLE timer_audit_run (
+    audit   text    COLLATE "C" PRIMARY KEY,
+    begun   bigint,
+    ended   bigint,
+    took    bigint,
+    found   integer,
+    columns text[],
+    sample  jsonb,
+    error   text
+);
+
 -- Take over the database for p_instance, with the brake on where there is a reason for it: in one
 -- transaction, so that no process finds it adopted and not held. A brake that is on stays as it is.
 -- What processes there were when it was copied are not here. Out: whose it was, or null.

@@ -55,3 +55,40 @@ FROM (
     FROM timer_ledger_unfolded AS u
 ) AS p
 GROUP BY p.biz_type
+
+-- name: ledger_span
+-- The ledger of a biz_type over a span of start_time, exactly, newest first.
+-- In:    biz_type text; from, to bigint (ms): [from, to); width bigint (ms): 900000 for quarter
+--        hours, 86400000 for days
+-- Out:   time bigint (ms, where the quarter hour or day begins), submitted, moved_in, moved_out,
+--        revived, finished, failed, cancelled, purged, reaped_finished, reaped_failed,
+--        reaped_cancelled bigint
+-- Cost:  one index range: 96 rows a day at most; and what is not folded yet
+-- Locks: none
+SELECT
+    s.quarter / CAST(:width AS bigint) * CAST(:width AS bigint),
+    CAST(sum(s.submitted) AS bigint), CAST(sum(s.moved_in) AS bigint),
+    CAST(sum(s.moved_out) AS bigint), CAST(sum(s.revived) AS bigint),
+    CAST(sum(s.finished) AS bigint), CAST(sum(s.failed) AS bigint),
+    CAST(sum(s.cancelled) AS bigint), CAST(sum(s.purged) AS bigint),
+    CAST(sum(s.reaped_finished) AS bigint), CAST(sum(s.reaped_failed) AS bigint),
+    CAST(sum(s.reaped_cancelled) AS bigint)
+FROM (
+    SELECT
+        l.quarter, l.submitted, l.moved_in, l.moved_out, l.revived, l.finished, l.failed,
+        l.cancelled, l.purged, l.reaped_finished, l.reaped_failed, l.reaped_cancelled
+    FROM timer_ledger AS l
+    WHERE l.biz_type = CAST(:biz_type AS text)
+        AND l.quarter >= CAST(:from AS bigint)
+        AND l.quarter < CAST(:to AS bigint)
+    UNION ALL
+    SELECT
+        u.quarter, u.submitted, u.moved_in, u.moved_out, u.revived, u.finished, u.failed,
+        u.cancelled, u.purged, u.reaped_finished, u.reaped_failed, u.reaped_cancelled
+    FROM timer_ledger_unfolded AS u
+    WHERE u.biz_type = CAST(:biz_type AS text)
+        AND u.quarter >= CAST(:from AS bigint)
+        AND u.quarter < CAST(:to AS bigint)
+) AS s
+GROUP BY 1
+ORDER BY 1 DESC

@@ -66,6 +66,46 @@ async def totals(db: Database) -> list[Total]:
     return [Total._make(row) for row in await db.fetch("ledger_totals")]
 
 
+class Span(NamedTuple):
+    """What became of the tasks of a quarter hour or a day of start_time; time_ms: its beginning."""
+
+    time_ms: int
+    submitted: int
+    moved_in: int
+    moved_out: int
+    revived: int
+    finished: int
+    failed: int
+    cancelled: int
+    purged: int
+    reaped_finished: int
+    reaped_failed: int
+    reaped_cancelled: int
+
+    @property
+    def pending(self) -> int:
+        """To be called yet."""
+        came = self.submitted + self.moved_in + self.revived
+        settled = self.finished + self.failed + self.cancelled
+        return came - self.moved_out - settled - self.purged
+
+    @property
+    def reaped(self) -> int:
+        """Settled, and deleted since."""
+        return self.reaped_finished + self.reaped_failed + self.reaped_cancelled
+
+    @property
+    def present(self) -> int:
+        """Settled, and still there."""
+        return self.finished + self.failed + self.cancelled - self.revived - self.reaped
+
+
+async def spans(db: Database, biz_type: str, from_ms: int, to_ms: int, width_ms: int) -> list[Span]:
+    """The ledger of a biz_type, newest first. width_ms: a quarter hour, or a day."""
+    params = {"biz_type": biz_type, "from": from_ms, "to": to_ms, "width": width_ms}
+    return [Span._make(row) for row in await db.fetch("ledger_span", params)]
+
+
 async def pending(db: Database, biz_type: str) -> int:
     """How many tasks of a biz_type are pending now, exactly."""
     row = await db.fetch_one("ledger_pending", {"biz_type": biz_type})

@@ -5,7 +5,18 @@ from __future__ import annotations
 from typing import Final
 
 from broker.console.page import Page
-from broker.console.pages import biz, bizcall, bizedit, bizend, wheel
+from broker.console.pages import (
+    audits,
+    biz,
+    bizcall,
+    bizedit,
+    bizend,
+    changes,
+    keys,
+    ledger,
+    operations,
+    wheel,
+)
 
 # In the order of the menu. A path without parameters stands before one that would match it, too.
 PAGES: Final[tuple[Page, ...]] = (
@@ -14,4 +25,9 @@ PAGES: Final[tuple[Page, ...]] = (
     *bizedit.PAGES,
     *bizcall.PAGES,
     *bizend.PAGES,
+    *operations.PAGES,
+    *ledger.PAGES,
+    *audits.PAGES,
+    *changes.PAGES,
+    *keys.PAGES,
 )
