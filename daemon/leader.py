@@ -20,6 +20,7 @@ the advisory lock only makes replacing a dead one fast. Neither is trusted for s
                                the lock go, which its heir takes, and stands by
     lock session cut alone     the next renewal fails and it stands by; till then its epoch holds
     renewal fails or errs      it stands by: in doubt nobody leads
+    renewed when it was over   so it stays: a term that has ended does not begin again
     two start at once          the row lock orders them; the second finds the lock taken
     same host and name         the identity carries a boot nonce
 
@@ -120,8 +121,10 @@ class Leader:
             )
             if not kept:
                 self.step_down("another epoch leads")
-                return
-            self._trust(start_s)
+            elif self.is_leader:
+                self._trust(start_s)
+            # Else the term ended while it was renewed: this process resigns, or had to wait for too
+            # long. Its hands may have ended with it, so it does not begin again.
         except WheelTimerError as error:
             self.step_down(f"its lease could not be renewed: {error}")
 

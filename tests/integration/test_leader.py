@@ -275,6 +275,33 @@ async def test_a_renewal_keeps_the_lease_and_a_lost_one_ends_the_term(
     assert not leader.leader.is_leader
 
 
+@pytest.mark.parametrize("ended", ["it resigns", "its trust runs out"])
+async def test_a_renewal_under_way_when_the_term_ends_does_not_begin_it_again(
+    new_hands: NewHands, sessions: Sessions, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """Else it would go on leading after it was told to stop, or without the hands that ended."""
+    began_s = monotonic_s()
+    leader = new_hands()
+    await leader.lead()
+    monkeypatch.setattr(module, "RENEW_S", 0)
+    # Time stands but where it is set.
+    monkeypatch.setattr(module, "monotonic_s", lambda: began_s + LEASE_S / 2)
+    session = await sessions.open()
+    async with session.transaction():
+        await session.execute("SELECT FROM timer_pointer FOR UPDATE")
+        keeping = asyncio.create_task(leader.leader.keep())
+        await sessions.until_waiting("wheel_lead_renew")
+        others: list[asyncio.Task[None]] = []
+        if ended == "it resigns":
+            others.append(asyncio.create_task(leader.leader.resign()))
+            await asyncio.sleep(0)
+        else:
+            monkeypatch.setattr(module, "monotonic_s", lambda: began_s + LEASE_S)
+        assert not leader.leader.is_leader
+    await asyncio.wait_for(asyncio.gather(keeping, *others), 5)
+    assert not leader.leader.is_leader
+
+
 async def test_a_renewal_that_errs_ends_the_term(
     new_hands: NewHands, sessions: Sessions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
