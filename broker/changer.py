@@ -2,7 +2,8 @@
 Group commit for changes of mind: cancels, patches, runs and replays that arrive together share one
 database call, as submits do in broker/submitter.py.
 
-    queue   bounded in changes and bytes; beyond it Overloaded
+    queue   bounded in changes and bytes; beyond it Overloaded, and so is who has waited in it for
+            too long: broker/patience.py
     call    of at most CALL_ROWS_MAX changes, each task once: who wants the same task again waits
             for the next call, so that changes of one task happen in the order they came. One at a
             time; after a busy one the next waits LINGER_S for those whom it has answered
@@ -21,12 +22,13 @@ import logging
 import math
 from collections import Counter, deque
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 from uuid import UUID
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from broker import patience
 from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.submission import ROW_BYTES
 from wheel_timer import metrics, signal
@@ -90,7 +92,14 @@ class Granted(Struct, gc=False):
 
 
 _Answer = asyncio.Future[Granted]
-_Waiting = tuple[Wish, _Answer]
+
+
+class _Waiting(NamedTuple):
+    """A wish in the queue. since_s: by the loop's clock."""
+
+    wish: Wish
+    answer: _Answer
+    since_s: float
 
 
 class Changer:
@@ -133,8 +142,9 @@ class Changer:
             len(self._queue) >= QUEUE_ROWS_MAX or self._queue_bytes + size > QUEUE_BYTES_MAX
         ):
             raise Overloaded("more changes are waiting than the database takes")
-        answer: _Answer = asyncio.get_running_loop().create_future()
-        self._queue.append((wish, answer))
+        loop = asyncio.get_running_loop()
+        answer: _Answer = loop.create_future()
+        self._queue.append(_Waiting(wish, answer, loop.time()))
         self._queue_bytes += size
         self._begin()
         return await answer
@@ -173,14 +183,17 @@ class Changer:
         again: list[_Waiting] = []
         wanted: set[UUID | Key] = set()
         size = 0
+        now_s = asyncio.get_running_loop().time()
         while self._queue and len(group) < CALL_ROWS_MAX and size < CALL_BYTES_MAX:
             waiting = self._queue.popleft()
-            wish, answer = waiting
+            wish, answer, since_s = waiting
             self._queue_bytes -= wish.cost_bytes()
             target = wish.key or wish.change.task_id
             if answer.done():
                 continue  # its client has gone
-            if target in wanted:
+            if patience.is_over(since_s, now_s):
+                answer.set_exception(patience.refusal())
+            elif target in wanted:
                 again.append(waiting)
             else:
                 wanted.add(target)
@@ -192,7 +205,7 @@ class Changer:
     def _put_back(self, again: Sequence[_Waiting]) -> None:
         """These come first in the next call, in their order."""
         self._queue.extendleft(reversed(again))
-        self._queue_bytes += sum(wish.cost_bytes() for wish, _ in again)
+        self._queue_bytes += sum(waiting.wish.cost_bytes() for waiting in again)
 
     async def _grant(self, group: Sequence[_Waiting]) -> None:
         """Grant the wishes of one group; each gets its answer, or an error."""
@@ -240,13 +253,13 @@ class Changer:
         The changes to be made: ids in place of keys, moments in place of delays. Of a key that
         nobody holds the wish is answered here; a task that is wanted by both of its names waits.
         """
-        keys = [wish.key for wish, _ in group if wish.key is not None]
+        keys = [waiting.wish.key for waiting in group if waiting.wish.key is not None]
         holders = await lookup_keys(self._db, keys) if keys else {}
         found: list[tuple[_Answer, Change]] = []
         wanted: set[UUID] = set()
         twice: list[_Waiting] = []
         for waiting in group:
-            wish, answer = waiting
+            wish, answer, _ = waiting
             made = wish.change
             if wish.key is not None:
                 holder = holders.get(wish.key)
@@ -378,6 +391,6 @@ def _done(outcome: Changed) -> Changed:
 
 def _fail(group: Sequence[_Waiting], error: WheelTimerError) -> None:
     """Give the error to each wish that has no answer yet."""
-    for _, answer in group:
+    for _, answer, _ in group:
         if not answer.done():
             answer.set_exception(error)

@@ -2,7 +2,8 @@
 Which submits go together into a call of the group commit, and when it begins.
 
     queue   jobs in turns: each gives a slice to a call, so a batch of 10,000 delays nobody by more
-            than a slice; bounded in rows and bytes
+            than a slice; bounded in rows and bytes. One that has waited for too long before its
+            first slice is refused: broker/patience.py
     call    of at most 1,000 rows and CALL_BYTES_MAX. One at a time; a second beside it only for
             SECOND_ROWS_MIN waiting rows, or when the first takes SLOW_S. After a busy one the next
             waits LINGER_S for those whom it has answered
@@ -16,6 +17,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, Final
 
+from broker import patience
 from broker.submission import Outcome, Submission
 from wheel_timer.store.submit import BATCH_ROWS_MAX
 
@@ -37,16 +39,23 @@ log = logging.getLogger(__name__)
 
 
 class Job:
-    """The submissions of one request on their way; done when each has its outcome."""
+    """
+    The submissions of one request on their way; done when each has its outcome. size: their bytes.
+    since_s: when they came, by the loop's clock.
+    """
 
-    __slots__ = ("done", "open", "outcomes", "submissions", "taken")
+    __slots__ = ("done", "open", "outcomes", "since_s", "size", "submissions", "taken")
 
-    def __init__(self, submissions: Sequence[Submission], done: asyncio.Future[None]) -> None:
+    def __init__(
+        self, submissions: Sequence[Submission], size: int, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self.submissions = submissions
+        self.size = size
+        self.since_s = loop.time()
         self.outcomes: list[Outcome | None] = [None] * len(submissions)
         self.taken = 0
         self.open = len(submissions)
-        self.done = done
+        self.done: asyncio.Future[None] = loop.create_future()
 
     def settle(self, index: int, outcome: Outcome) -> None:
         self.outcomes[index] = outcome
@@ -84,7 +93,8 @@ class Grouping:
 
     def add(self, submissions: Sequence[Submission], size: int) -> Job:
         """Queue what one request brought; its job is done when each has its outcome."""
-        job = Job(submissions, asyncio.get_running_loop().create_future())
+        job = Job(submissions, size, asyncio.get_running_loop())
+        self._refuse_old(job.since_s)
         self._queue.append(job)
         self.rows += len(submissions)
         self._bytes += size
@@ -110,14 +120,15 @@ class Grouping:
         """Begin a call with what waits; there is room for it."""
         self._pump_now = None
         self._cancel_later()
-        if self._queue and len(self._calls) < CALLS_MAX:
-            origins = self._take()
+        if self._queue and len(self._calls) < CALLS_MAX and (origins := self._take()):
             self._group_rows = len(origins)
             call = asyncio.create_task(self._commit(origins))
             self._calls.add(call)
             call.add_done_callback(self._ended)
         if self._queue:
             self._pump_soon()
+        elif not self._calls:
+            self._idle.set()
 
     def _cancel_later(self) -> None:
         if self._pump_later is not None:
@@ -137,8 +148,21 @@ class Grouping:
             self._cancel_later()
             self._idle.set()
 
+    def _refuse_old(self, now_s: float) -> None:
+        """Those at the head that have waited for too long, and of which nothing is taken yet."""
+        while self._queue:
+            job = self._queue[0]
+            if job.taken or not patience.is_over(job.since_s, now_s):
+                return
+            self._queue.popleft()
+            self.rows -= len(job.submissions)
+            self._bytes -= job.size
+            for index in range(len(job.submissions)):
+                job.settle(index, patience.refusal())
+
     def _take(self) -> list[Origin]:
         """The rows of the next call: a slice of each job in turn."""
+        self._refuse_old(asyncio.get_running_loop().time())
         origins: list[Origin] = []
         size = 0
         while self._queue and len(origins) < BATCH_ROWS_MAX:

@@ -2,6 +2,7 @@
 Group commit for what workers report: finish, release, bury, touch. Reports that arrive together
 share one database call, as changes of mind do in broker/changer.py.
 
+    queue   bounded; who has waited in it for too long is refused: broker/patience.py
     call    of at most CALL_ROWS_MAX reports, each task once, so that a worker's reports of one task
             are acted on in the order they came. One call at a time; after a busy one the next waits
             LINGER_S for those whom it has answered
@@ -21,6 +22,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 from uuid import UUID
 
+from broker import patience
 from broker.near import Deliver, NearPublisher, left_to_nets
 from broker.notice import is_notice, notice_of
 from broker.registry import Registry
@@ -59,7 +61,12 @@ class Heard(NamedTuple):
     task: TaskRow | None
 
 
-_Waiting = tuple[Report, "asyncio.Future[Heard]"]
+class _Waiting(NamedTuple):
+    """A report in the queue. since_s: by the loop's clock."""
+
+    said: Report
+    answer: asyncio.Future[Heard]
+    since_s: float
 
 
 class Reports:
@@ -94,13 +101,15 @@ class Reports:
         """
         Do what a worker says, and what its biz_type adds to that; answered after its commit.
 
-        Raises Overloaded where too much waits, InvalidTask where Postgres refuses a value,
+        Raises Overloaded, with nothing done, where too much waits or it waits for too long
+        (broker/patience.py), InvalidTask where Postgres refuses a value,
         DatabaseUnavailable with an unknown outcome: the same report may be made again.
         """
         if len(self._queue) >= QUEUE_ROWS_MAX:
             raise Overloaded("more reports are waiting than the database takes")
-        heard: asyncio.Future[Heard] = asyncio.get_running_loop().create_future()
-        self._queue.append((said, heard))
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[Heard] = loop.create_future()
+        self._queue.append(_Waiting(said, heard, loop.time()))
         if self._working is None:
             self._working = asyncio.create_task(self._work())
         return await heard
@@ -121,7 +130,7 @@ class Reports:
             except Exception as error:
                 if not isinstance(error, WheelTimerError):
                     log.exception("%d reports were not acted on", len(group))
-                for _, answer in group:
+                for _, answer, _ in group:
                     if not answer.done():
                         answer.set_exception(error)
             if len(group) >= BUSY_ROWS:
@@ -131,12 +140,16 @@ class Reports:
     def _take(self) -> list[_Waiting]:
         group: dict[UUID, _Waiting] = {}
         later: list[_Waiting] = []
+        now_s = asyncio.get_running_loop().time()
         while self._queue and len(group) < CALL_ROWS_MAX:
             waiting = self._queue.popleft()
-            if waiting[0].task_id in group:
+            if patience.is_over(waiting.since_s, now_s):
+                if not waiting.answer.done():
+                    waiting.answer.set_exception(patience.refusal())
+            elif waiting.said.task_id in group:
                 later.append(waiting)
             else:
-                group[waiting[0].task_id] = waiting
+                group[waiting.said.task_id] = waiting
         self._queue.extendleft(reversed(later))
         return list(group.values())
 
@@ -144,18 +157,18 @@ class Reports:
         """Act on one group and answer it. Raises what all that is not answered is to hear."""
         by_shard: dict[int, list[_Waiting]] = defaultdict(list)
         for waiting in group:
-            by_shard[home_of(waiting[0].task_id)[1]].append(waiting)
-        await self._add_notices([said for said, _ in group])
+            by_shard[home_of(waiting.said.task_id)[1]].append(waiting)
+        await self._add_notices([said for said, _, _ in group])
         verdicts: dict[UUID, Verdict] = {}
         for shard, of_shard in by_shard.items():
             try:
-                verdicts |= await self._act(shard, [said for said, _ in of_shard])
+                verdicts |= await self._act(shard, [said for said, _, _ in of_shard])
             except DataRejected:
-                for said, answer in of_shard:
+                for said, answer, _ in of_shard:
                     verdicts |= await self._act_alone(shard, said, answer)
         signal.reached("pull.reported")
         now = await lookup(self._db, verdicts)
-        for said, answer in group:
+        for said, answer, _ in group:
             if said.task_id not in verdicts:
                 continue
             verdict, row = verdicts[said.task_id], now.get(said.task_id)

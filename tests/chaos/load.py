@@ -162,6 +162,7 @@ class Load:
                 await asyncio.sleep(PAUSE_S)
                 continue
             turn += 1
+            pause_s = PAUSE_S
             url = f"http://127.0.0.1:{ports[turn % len(ports)]}{path}"
             try:
                 async with self._session.request(method, url, json=body) as answer:
@@ -169,6 +170,7 @@ class Load:
                         return answer.status, await answer.json()
                     if answer.status in (429, 503) and "Retry-After" in answer.headers:
                         self.told_later += 1
+                        pause_s = float(answer.headers["Retry-After"])
                     else:
                         self.refused.append(
                             f"{method} {path}: {answer.status} {await answer.text()}"
@@ -176,7 +178,8 @@ class Load:
                         return 0, None
             except (aiohttp.ClientError, TimeoutError, OSError):
                 pass
-            await asyncio.sleep(PAUSE_S)
+            # As a client does that keeps to what it is told; not all of them at once.
+            await asyncio.sleep(pause_s * self._random.uniform(0.5, 1.5))
         return 0, None
 
 

@@ -112,8 +112,11 @@ class Service(RuleBasedStateMachine):
 
     @rule(task_id=tasks)
     def run_now(self, task_id: UUID) -> None:
-        self.server.client.run_now(task_id)
-        self._begin_anew(task_id, self.now)
+        if self.expected[task_id].settled is None:
+            self.server.client.run_now(task_id)
+            self._begin_anew(task_id, self.now)
+        else:
+            self._refused(self.server.client.run_now, task_id)
 
     @rule(task_id=tasks)
     def replay(self, task_id: UUID) -> None:

@@ -13,7 +13,7 @@ import pytest
 import pytest_asyncio
 from redis.asyncio import Redis
 
-from broker import changer, grouping
+from broker import changer, grouping, patience
 from broker.api.context import Context
 from tests.fix_sessions import Sessions
 from wheel_timer import database, metrics, streams
@@ -70,6 +70,51 @@ async def test_submits_beyond_the_queue_are_refused_and_counted(
     await stuck.close()
     assert [(await one).status_code for one in (under_way, *waiting)] == [201] * 4
     assert await sessions.value("SELECT count(*) FROM timer_task") == 4
+
+
+async def test_who_has_waited_for_too_long_is_refused_and_does_not_hold_up_the_others(
+    client: httpx.AsyncClient,
+    context: Context,
+    stuck: psycopg.AsyncConnection,
+    sessions: Sessions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Behind a database that stood for long waits the work of clients that have gone."""
+    monkeypatch.setattr(grouping, "SLOW_S", 60)
+    loop = asyncio.get_running_loop()
+    path = "/v1/biz/orders/tasks/none"
+    under_way = asyncio.create_task(client.post("/v1/tasks", json=TASK))
+    await sessions.until_waiting("wheel_submit")
+    batch = {"tasks": [TASK, TASK]}
+    old = [
+        asyncio.create_task(client.post("/v1/tasks", json=TASK)),
+        asyncio.create_task(client.post("/v1/tasks/batch", json=batch)),
+    ]
+    await until_queued(context, 3)
+    mark_s = loop.time()
+    monkeypatch.setattr(patience, "is_over", lambda since_s, _now_s: since_s <= mark_s)
+    await asyncio.sleep(0.01)
+    fresh = asyncio.create_task(client.post("/v1/tasks", json=TASK))
+    # Those before it are told when the next one comes, not only once the database is back.
+    for refused in await asyncio.wait_for(asyncio.gather(*old), 5):
+        assert refused.status_code == 503
+        assert refused.json()["type"].endswith("overloaded")
+        assert int(refused.headers["retry-after"]) >= 1
+    await stuck.close()
+    assert [(await one).status_code for one in (under_way, fresh)] == [201, 201]
+    assert await sessions.value("SELECT count(*) FROM timer_task") == 2
+    monkeypatch.setattr(patience, "is_over", lambda _since_s, _now_s: True)
+    late = await client.delete(path)
+    assert late.status_code == 503
+    monkeypatch.undo()
+    assert (await client.delete(path)).status_code == 404
+
+
+async def until_queued(context: Context, rows: int) -> None:
+    """Return as soon as so many submits wait for their turn."""
+    async with asyncio.timeout(5):
+        while context.submitter._grouping.rows < rows:
+            await asyncio.sleep(0.005)
 
 
 async def test_changes_are_bounded_in_bytes_too(
