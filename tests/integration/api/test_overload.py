@@ -15,7 +15,7 @@ from redis.asyncio import Redis
 
 from broker import changer, grouping, patience
 from broker.api.context import Context
-from tests.fix_sessions import Sessions
+from tests.fix_sessions import Sessions, until
 from wheel_timer import database, metrics, streams
 from wheel_timer.biz import BizTypeIn
 from wheel_timer.database import Database
@@ -112,9 +112,11 @@ async def test_who_has_waited_for_too_long_is_refused_and_does_not_hold_up_the_o
 
 async def until_queued(context: Context, rows: int) -> None:
     """Return as soon as so many submits wait for their turn."""
-    async with asyncio.timeout(5):
-        while context.submitter._grouping.rows < rows:
-            await asyncio.sleep(0.005)
+
+    async def enough() -> bool:
+        return context.submitter._grouping.rows >= rows
+
+    await until(enough)
 
 
 async def test_changes_are_bounded_in_bytes_too(
