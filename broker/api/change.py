@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final, NoReturn
 from uuid import UUID
 
@@ -9,7 +10,7 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import CHANGE_SCOPE, actor_of
+from broker.api.actor import CHANGE_SCOPE, Actor, actor_of
 from broker.api.context import Context
 from broker.api.intake import check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -35,22 +36,26 @@ _TAKES_NOTHING: Final = (b"", b"{}")
 
 async def cancel(context: Context, request: Request) -> Response:
     """DELETE: after a 200 no callback starts."""
-    stop, discard = _flag(request, "stop"), _flag(request, "discard")
-    wish = _wish(request, "cancel")
-    wish.change.stop, wish.change.discard = stop, discard
-    return await _answer(context, await _grant(context, request, wish))
+    actor = actor_of(request)
+    wish = wish_of(actor, request.path_params, "cancel")
+    wish.change.stop, wish.change.discard = _flag(request, "stop"), _flag(request, "discard")
+    return await _answer(context, await grant(context, actor, wish))
 
 
 async def run(context: Context, request: Request) -> Response:
     """Due now."""
     await _check_empty(context, request)
-    return await _answer(context, await _grant(context, request, _wish(request, "run")))
+    actor = actor_of(request)
+    wish = wish_of(actor, request.path_params, "run")
+    return await _answer(context, await grant(context, actor, wish))
 
 
 async def replay(context: Context, request: Request) -> Response:
     """A settled task again."""
     await _check_empty(context, request)
-    return await _answer(context, await _grant(context, request, _wish(request, "replay")))
+    actor = actor_of(request)
+    wish = wish_of(actor, request.path_params, "replay")
+    return await _answer(context, await grant(context, actor, wish))
 
 
 async def patch(context: Context, request: Request) -> Response:
@@ -58,36 +63,43 @@ async def patch(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON, MERGE_PATCH):
         raise unsupported(f"{MERGE_PATCH}, {JSON}")
     body = await context.bodies.read(request)
+    return await _answer(
+        context, await patched(context, actor_of(request), request.path_params, body)
+    )
+
+
+async def patched(
+    context: Context, actor: Actor, params: Mapping[str, str], body: bytes
+) -> Granted:
+    """A task, named as in a path, patched by the JSON of a TaskPatch. Raises NotFound."""
     now_ms = context.clock.now_ms()
     for _ in range(MERGE_TRIES):
-        wish = _wish(request, "patch")
+        wish = wish_of(actor, params, "patch")
         wanted = read_patch(
             body, wish.change, now_ms=now_ms, body_bytes_max=context.settings.max_body
         )
         wish.delay_ms = wanted.delay_ms
         in_past = wanted.change.to_time_ms is not None and wanted.change.to_time_ms < now_ms
         if wanted.is_empty or wanted.needs_task or in_past:
-            task = await _task(context, request, wish)
+            task = await _task(context, actor, wish)
             if wanted.is_empty:
-                return await _answer(context, Granted("unchanged", task))
+                return Granted("unchanged", task)
             await _check_biz(context, wanted, task, now_ms)
-        granted = await _grant(context, request, wish)
+        granted = await grant(context, actor, wish)
         if granted.verdict != "changed":
             break
-    return await _answer(context, granted)
+    return granted
 
 
-def _wish(request: Request, verb: Verb) -> Wish:
+def wish_of(actor: Actor, params: Mapping[str, str], verb: Verb) -> Wish:
     """The wish without its particulars. Raises NotFound where the path names no task."""
-    actor = actor_of(request).name
-    params = request.path_params
     if "task_id" in params:
-        return Wish(Change(_task_id(params["task_id"]), verb, actor))
+        return Wish(Change(_task_id(params["task_id"]), verb, actor.name))
     biz_type, biz_id = params["biz_type"], params["biz_id"]
     check_biz_type(biz_type)
     if "\0" in biz_id:
         _not_found()
-    return Wish(Change(NOBODY, verb, actor), (biz_type, biz_id))
+    return Wish(Change(NOBODY, verb, actor.name), (biz_type, biz_id))
 
 
 def _task_id(text: str) -> UUID:
@@ -116,13 +128,13 @@ async def _check_empty(context: Context, request: Request) -> None:
         raise invalid("this call takes no body")
 
 
-async def _task(context: Context, request: Request, wish: Wish) -> TaskRow:
+async def _task(context: Context, actor: Actor, wish: Wish) -> TaskRow:
     """The task that a wish is about, as far as the caller may see it. Raises NotFound."""
     if wish.key is not None:
         task = await lookup_by_biz_id(context.db, *wish.key)
     else:
         task = (await lookup(context.db, [wish.change.task_id])).get(wish.change.task_id)
-    if task is None or not actor_of(request).sees(task.biz_type):
+    if task is None or not actor.sees(task.biz_type):
         _not_found()
     return task
 
@@ -146,14 +158,20 @@ async def _check_biz(context: Context, wanted: Wanted, task: TaskRow, now_ms: fl
     raise InvalidTask(found)
 
 
-async def _grant(context: Context, request: Request, wish: Wish) -> Granted:
-    if wish.key is None and actor_of(request).is_narrowed:
-        await _task(context, request, wish)
+async def grant(context: Context, actor: Actor, wish: Wish) -> Granted:
+    """Do what is wished to a task that the actor sees. Raises NotFound."""
+    if wish.key is None and actor.is_narrowed:
+        await _task(context, actor, wish)
     return await context.changer.change(wish)
 
 
 async def _answer(context: Context, granted: Granted) -> Response:
-    """The task as it stands now, or the problem with it."""
+    shown = await shown_after(context, granted)
+    return json_answer(shown, 202 if granted.verdict == "stopping" else 200)
+
+
+async def shown_after(context: Context, granted: Granted) -> TaskOut:
+    """The task as it stands now. Raises the problem with it."""
     task = granted.task
     if task is None:
         _not_found()
@@ -170,7 +188,7 @@ async def _answer(context: Context, granted: Granted) -> Response:
             if task.content_type == ERASED:
                 detail = f"it is {shown.status}, and its payload is erased (erase_data)"
             raise Refused(Problem("task-settled", detail, extra={"task": shown}))
-    return json_answer(shown, 202 if granted.verdict == "stopping" else 200)
+    return shown
 
 
 _BY_ID: Final = "/v1/tasks/{task_id}"

@@ -134,6 +134,13 @@ async def changes_of(
     return ChangesOut(items, encode_cursor(query, below))
 
 
+async def changes_of(context: Context, name: str, limit: int) -> list[ChangeOut]:
+    """The newest changes of one object, for who was found to see it."""
+    newest = Key(NEWEST, NEWEST)
+    looked = await changes(context.db, name, 0, NEWEST, newest, limit)
+    return [_change_out(change) for change in looked]
+
+
 def _sees(actor: Actor, change: Change) -> bool:
     """A narrowed key sees the changes of its biz_types; a task's do not say whose it is."""
     if not actor.is_narrowed:

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.cursor import decode_cursor, encode_cursor
 from broker.api.intake import BIZ_ID_BYTES_MAX, check_biz_type, is_biz_id
@@ -50,11 +50,20 @@ class Place(Struct, forbid_unknown_fields=True):
 
 async def list_tasks(context: Context, request: Request) -> Response:
     """One page."""
-    query = query_of(request)
+    return json_answer(await tasks_page(context, actor_of(request), query_of(request)))
+
+
+async def tasks_page(
+    context: Context, actor: Actor, query: Mapping[str, str], looked_max: int | None = None
+) -> TasksOut:
+    """
+    The page that a query asks for, of the tasks that the actor sees. looked_max: as select_page
+    takes it. Raises Refused.
+    """
     limit = limit_of(query.get("limit"))
-    filter_ = replace(read_filter(query), visible=actor_of(request).biz_types)
+    filter_ = replace(read_filter(query), visible=actor.biz_types)
     if filter_.biz_type is not None:
-        actor_of(request).check_sees(filter_.biz_type)
+        actor.check_sees(filter_.biz_type)
     now_ms = context.clock.now_ms()
     if "cursor" in query:
         place = decode_cursor(query, query["cursor"], Place)
@@ -64,14 +73,20 @@ async def list_tasks(context: Context, request: Request) -> Response:
     else:
         filter_, key = _bounded(filter_, int(now_ms)), Key()
     page = await select_page(
-        context.db, filter_, key, limit, now_ms=now_ms, shards=context.settings.shards
+        context.db,
+        filter_,
+        key,
+        limit,
+        now_ms=now_ms,
+        shards=context.settings.shards,
+        looked_max=looked_max,
     )
     items = await items_of(context, page.rows)
     next_cursor = None
     if page.key is not None:
         ended = Place(filter_.start_from, filter_.start_to, page.key)
         next_cursor = encode_cursor(query, ended)
-    return json_answer(TasksOut(items, next_cursor))
+    return TasksOut(items, next_cursor)
 
 
 async def items_of(context: Context, rows: Sequence[TaskRow]) -> list[TaskItem]:

@@ -34,6 +34,8 @@ SAMPLE_ITEMS: Final = 10
 # A dry run counts so long; beyond that `matched` is a lower bound.
 COUNT_S_MAX: Final = 5.0
 COUNT_ROWS: Final = 500
+# Partitions looked into between two looks at the time.
+COUNT_PIECES: Final = 10
 KEY_FIRST: Final = (1 << 53, UUID(int=(1 << 128) - 1))
 
 
@@ -94,17 +96,23 @@ async def start_operation(context: Context, request: Request) -> Response:
         raise unsupported(JSON)
     given = decode(_OPERATION, await context.bodies.read(request))
     actor = actor_of(request)
-    filter_, shift_ms = checked(given, actor)
     if given.dry_run:
-        return json_answer(await _dry_run(context, filter_))
+        filter_, _ = checked(given, actor)
+        return json_answer(await dry_run(context, filter_))
+    return begun(await begin(context, actor, given))
+
+
+async def begin(context: Context, actor: Actor, given: OperationIn) -> OperationRow:
+    """Begin an operation. Raises InvalidTask or NotFound."""
+    filter_, shift_ms = checked(given, actor)
     rate = given.rate
     if given.over is not None:
-        count = await _dry_run(context, filter_)
+        count = await dry_run(context, filter_)
         if not count.complete:
             detail = "too many tasks to be counted for it; give rate in its place"
             raise InvalidTask([FieldError(detail, "#/over")])
         rate = min(RATE_MAX, max(RATE_MIN, count.matched / given.over))
-    row = await store.create(
+    return await store.create(
         context.db,
         uuid4(),
         given.action,
@@ -118,7 +126,6 @@ async def start_operation(context: Context, request: Request) -> Response:
         rate=rate,
         over_ms=None if given.over is None else round(given.over * 1000),
     )
-    return begun(row)
 
 
 def begun(row: OperationRow) -> Response:
@@ -196,15 +203,23 @@ def _sees(actor: Actor, row: OperationRow) -> bool:
     )
 
 
-async def _dry_run(context: Context, filter_: Filter) -> DryRunOut:
+async def dry_run(context: Context, filter_: Filter, count_s_max: float | None = None) -> DryRunOut:
+    """What an operation would meet now, as far as it is counted in that time (COUNT_S_MAX)."""
+    count_s_max = COUNT_S_MAX if count_s_max is None else count_s_max
     began_s = time.monotonic()
     now_ms = context.clock.now_ms()
     first: list[UUID] = []
     matched = 0
     key: Key | None = Key()
-    while key is not None and time.monotonic() - began_s < COUNT_S_MAX:
+    while key is not None and time.monotonic() - began_s < count_s_max:
         page = await select_places(
-            context.db, filter_, key, COUNT_ROWS, now_ms=now_ms, shards=context.settings.shards
+            context.db,
+            filter_,
+            key,
+            COUNT_ROWS,
+            now_ms=now_ms,
+            shards=context.settings.shards,
+            pieces_max=COUNT_PIECES,
         )
         matched += page.rows
         for part in page.parts:

@@ -9,7 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.intake import TaskIn, check_biz_type
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -23,6 +23,8 @@ from broker.submission import Accepted, Duplicate, Replaced, Submission
 from wheel_timer.errors import NotFound
 from wheel_timer.store.task import TaskRow, attempts, lookup, lookup_by_biz_id
 from wheel_timer.wheel import is_task_id
+
+_NO_TASK: Final = "there is no such task, or its retention has ended"
 
 
 class SubmitOut(Struct, omit_defaults=True):
@@ -69,16 +71,22 @@ async def submit(context: Context, request: Request) -> Response:
 
 async def get_task(context: Context, request: Request) -> Response:
     """A task by its task_id."""
+    row = await find_task(context, actor_of(request), request.path_params["task_id"])
+    return json_answer(await told_task(context, row))
+
+
+async def find_task(context: Context, actor: Actor, text: str) -> TaskRow:
+    """The task with this task_id that the actor sees. Raises NotFound."""
     row = None
     try:
-        task_id = UUID(request.path_params["task_id"])
+        task_id = UUID(text)
     except ValueError:
         raise NotFound("a task_id is a UUID") from None
     if is_task_id(task_id):
         row = (await lookup(context.db, [task_id])).get(task_id)
-    if row is not None and not actor_of(request).sees(row.biz_type):
-        row = None
-    return await _task_answer(context, row)
+    if row is None or not actor.sees(row.biz_type):
+        raise NotFound(_NO_TASK)
+    return row
 
 
 async def get_task_by_biz_id(context: Context, request: Request) -> Response:
@@ -88,18 +96,19 @@ async def get_task_by_biz_id(context: Context, request: Request) -> Response:
     check_biz_type(biz_type)
     # No stored biz_id has one, and Postgres takes none even to look for.
     row = None if "\0" in biz_id else await lookup_by_biz_id(context.db, biz_type, biz_id)
-    return await _task_answer(context, row)
-
-
-async def _task_answer(context: Context, row: TaskRow | None) -> Response:
     if row is None:
-        raise NotFound("there is no such task, or its retention has ended")
+        raise NotFound(_NO_TASK)
+    return json_answer(await told_task(context, row))
+
+
+async def told_task(context: Context, row: TaskRow) -> TaskOut:
+    """A task with its story, and what it waits for now."""
     past = await attempts(context.db, row.task_id) if row.attempts else []
     now_ms = context.clock.now_ms()
     held: dict[str, Held] = {}
     if is_due(row, now_ms):
         held = await held_lanes(context, [row.biz_type], now_ms)
-    return json_answer(task_out(row, past, now_ms, held.get(row.biz_type)))
+    return task_out(row, past, now_ms, held.get(row.biz_type))
 
 
 def _idempotency_key(request: Request) -> str | None:

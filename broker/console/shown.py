@@ -44,6 +44,7 @@ def _environment() -> Environment:
     )
     environment.filters |= {
         "moment": moment,
+        "at": at,
         "ago": ago,
         "day": day,
         "count": count,
@@ -76,6 +77,18 @@ def moment(value: int | str | None) -> str:
 def day(at_ms: int) -> str:
     """The day of a moment, in UTC."""
     return format_time(at_ms)[:10]
+
+
+def at(value: int | str | None, now_ms: float) -> str:
+    """A moment for a table: its day only where it is another than today's, in UTC."""
+    if value is None:
+        return _NONE
+    text = format_time(value) if isinstance(value, int) else value
+    today = format_time(int(now_ms))[:10]
+    day = "" if text[:10] == today else text[5:10] if text[:4] == today[:4] else text[:10]
+    return Markup(
+        '<time datetime="{}"><span class="day">{}</span> {}<span class="ms">{}</span></time>'
+    ).format(text, day, text[11:19], text[19:23])
 
 
 def ago(value: int | str | None, now_ms: float) -> str:

@@ -12,6 +12,7 @@ from starlette.responses import RedirectResponse, Response
 from broker.api.actor import Actor, Scope
 from broker.api.context import Context
 from broker.api.problems import invalid
+from broker.api.view import TaskItem
 from broker.console import shown
 from broker.console.session import Seal, Session, Step
 
@@ -34,9 +35,10 @@ class Link:
 class Confirmation:
     """
     What is asked before something is done. title: what it is, as a question. sentences: what will
-    happen, to what, and what stays. facts: name and value of what it is about. tasks: the number
-    of them, where there are many. button: the verb. fields: what the form sends along. danger: it
-    cannot be undone. back: where one goes who changes his mind.
+    happen, to what (to how many, where there are many), and what stays. facts: name and value of
+    what it is about. button: the verb. fields: what the form sends along. is_danger: it cannot be
+    undone. back: where one goes who changes his mind. sample: some of many tasks, as they are at
+    now_ms. count_href: where they are counted to the end, if they were not.
     """
 
     title: str
@@ -46,6 +48,9 @@ class Confirmation:
     facts: Sequence[tuple[str, str]] = ()
     fields: Mapping[str, str] = field(default_factory=dict)
     is_danger: bool = False
+    sample: Sequence[TaskItem] = ()
+    now_ms: int = 0
+    count_href: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ _ERRORS: Final = {
     "tls": "the TLS handshake failed",
     "timeout": "no complete answer came in time",
     "reset": "the connection broke off",
-    "refused": "the address may not be called",
+    "refused": "the endpoint refused the connection, or its address may not be called",
     "lost": "its broker died, or lost its lease, during the call",
     "superseded": "the task had been changed or settled meanwhile, so its result did not count",
 }

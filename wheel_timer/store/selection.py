@@ -25,8 +25,8 @@ from wheel_timer.task import Status
 from wheel_timer.wheel import LAP_S, PARTITION_SLOTS, PARTITIONS, slot_of
 
 LOOKED_MAX: Final = 10_000
-# Of an index: each entry costs a descent into the wheel as well.
-ENTRIES_LOOKED_MAX: Final = 2_000
+# An entry of an index counts so many rows: it costs a descent into the wheel as well.
+LOOKED_AN_ENTRY: Final = 5
 # Rows that one statement looks at: a filter that fits few tasks takes several.
 LOOK_ROWS: Final = 2_000
 NIL: Final = UUID(int=0)
@@ -147,16 +147,25 @@ class _Walk:
 
 
 async def select_page(
-    db: Database, filter_: Filter, key: Key, limit: int, *, now_ms: float, shards: int
+    db: Database,
+    filter_: Filter,
+    key: Key,
+    limit: int,
+    *,
+    now_ms: float,
+    shards: int,
+    looked_max: int | None = None,
 ) -> Page:
     """
     At most `limit` tasks behind `key` (Key(): the first), in the order that the filter decides.
 
-    now_ms: the database's clock. Raises DatabaseUnavailable.
+    now_ms: the database's clock. looked_max: the page is short rather than that more rows are
+    looked at; None: LOOKED_MAX. Raises DatabaseUnavailable.
     """
+    looked_max = LOOKED_MAX if looked_max is None else looked_max
     read = _index_of(db, filter_)
     if read is not None:
-        return await _by_index(filter_, limit, now_ms, key, db, read)
+        return await _by_index(filter_, limit, now_ms, key, db, read, looked_max)
     walk = _Walk(filter_, in_time_order=True)
     found: list[Found] = []
 
@@ -164,21 +173,31 @@ async def select_page(
         found.extend(Found._make(hit[:3]) for hit in hits)
         return len(found)
 
-    next_key = await _by_place(db, "select_by_place", filter_, walk, key, limit, shards, take)
+    next_key = await _by_place(
+        db, "select_by_place", filter_, walk, key, limit, shards, take, looked_max
+    )
     rows = await _rows_at(db, found)
     return Page([row for row in rows if filter_.fits(row, now_ms)], next_key)
 
 
 async def select_places(
-    db: Database, filter_: Filter, key: Key, limit: int, *, now_ms: float, shards: int
+    db: Database,
+    filter_: Filter,
+    key: Key,
+    limit: int,
+    *,
+    now_ms: float,
+    shards: int,
+    pieces_max: int = PARTITIONS,
 ) -> Places:
     """
     The same for who changes them all and needs no order: a range of a lap or more is walked around
-    the ring, each slot once, and the tasks are not read again.
+    the ring, each slot once, and the tasks are not read again. pieces_max: so many partitions are
+    looked into for it.
     """
     read = _index_of(db, filter_)
     if read is not None:
-        page = await _by_index(filter_, limit, now_ms, key, db, read)
+        page = await _by_index(filter_, limit, now_ms, key, db, read, LOOKED_MAX)
         return Places(_parts(page.rows), page.key)
     walk = _Walk(filter_, in_time_order=False)
     parts: dict[int, Part] = {}
@@ -190,7 +209,9 @@ async def select_places(
             parts[part.shard] = part if held is None else held.joined(part)
         return sum(part.rows for part in parts.values())
 
-    next_key = await _by_place(db, "select_parts", filter_, walk, key, limit, shards, take)
+    next_key = await _by_place(
+        db, "select_parts", filter_, walk, key, limit, shards, take, LOOKED_MAX, pieces_max
+    )
     return Places(list(parts.values()), next_key)
 
 
@@ -236,6 +257,8 @@ async def _by_place(
     limit: int,
     shards: int,
     take: Callable[[Rows], int],
+    looked_max: int,
+    pieces_max: int = PARTITIONS,
 ) -> Key | None:
     """
     Read piece after piece until there are `limit` tasks, or enough was looked at. take: gets what
@@ -243,7 +266,7 @@ async def _by_place(
     """
     looked = pieces = found = 0
     while (piece := walk.piece_at(key)) is not None:
-        if found == limit or looked >= LOOKED_MAX or pieces == PARTITIONS:
+        if found == limit or looked >= looked_max or pieces == pieces_max:
             break
         *hits, mark = await db.fetch(
             query,
@@ -265,7 +288,7 @@ async def _by_place(
                 "schedule_id": filter_.schedule_id,
                 "asked_at": filter_.asked_at,
                 "limit": limit - found,
-                "looked_max": min(LOOKED_MAX - looked, max(LOOK_ROWS, limit)),
+                "looked_max": min(looked_max - looked, max(LOOK_ROWS, limit)),
             },
         )
         if hits:
@@ -283,13 +306,20 @@ async def _by_place(
 
 
 async def _by_index(
-    filter_: Filter, limit: int, now_ms: float, key: Key, db: Database, read: _Read
+    filter_: Filter,
+    limit: int,
+    now_ms: float,
+    key: Key,
+    db: Database,
+    read: _Read,
+    looked_max: int,
 ) -> Page:
     """The tasks that an index's entries name, in its order, as far as they fit."""
     found: list[TaskRow] = []
     looked = 0
-    while looked < ENTRIES_LOOKED_MAX:
-        ask = min(limit, ENTRIES_LOOKED_MAX - looked)
+    entries_max = looked_max // LOOKED_AN_ENTRY
+    while looked < entries_max:
+        ask = min(limit, entries_max - looked)
         entries = await read(key, ask)
         looked += len(entries)
         rows = await rows_of(db, [task_id for _, task_id in entries if task_id is not None])

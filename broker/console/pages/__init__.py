@@ -12,15 +12,25 @@ from broker.console.pages import (
     bizedit,
     bizend,
     changes,
+    changing,
+    dead,
     keys,
     ledger,
+    many,
     operations,
+    task,
+    tasks,
     wheel,
 )
 
 # In the order of the menu. A path without parameters stands before one that would match it, too.
 PAGES: Final[tuple[Page, ...]] = (
     *wheel.PAGES,
+    *tasks.PAGES,
+    *many.PAGES,
+    *task.PAGES,
+    *changing.PAGES,
+    *dead.PAGES,
     *biz.PAGES,
     *bizedit.PAGES,
     *bizcall.PAGES,
