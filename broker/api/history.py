@@ -134,7 +134,7 @@ async def changes_of(
     return ChangesOut(items, encode_cursor(query, below))
 
 
-async def changes_of(context: Context, name: str, limit: int) -> list[ChangeOut]:
+async def changes_to(context: Context, name: str, limit: int) -> list[ChangeOut]:
     """The newest changes of one object, for who was found to see it."""
     newest = Key(NEWEST, NEWEST)
     looked = await changes(context.db, name, 0, NEWEST, newest, limit)

@@ -12,7 +12,7 @@ from msgspec import UNSET
 from starlette.responses import Response
 
 from broker.api.change import ERASED
-from broker.api.history import ChangeOut, changes_of
+from broker.api.history import ChangeOut, changes_to
 from broker.api.tasks import find_task, told_task
 from broker.api.view import TaskOut
 from broker.console.page import Page
@@ -76,7 +76,7 @@ async def show(visit: Visit) -> Response:
     now_ms = int(context.clock.now_ms())
     changes = None
     if visit.may("admin"):
-        changes = await changes_of(context, str(row.task_id), CHANGES_MAX)
+        changes = await changes_to(context, str(row.task_id), CHANGES_MAX)
     log = task.attempt_log
     task.attempt_log = log[-ATTEMPTS_MAX:]
     told = [attempt.config_version for attempt in log if attempt.config_version is not None]
