@@ -92,6 +92,7 @@ class Claim(NamedTuple):
 
     attempt: this attempt's number and the claim's token. failures: the retry budget used so far,
     with the `lost` attempt that this claim found, if it found one. callback, retry: JSON texts.
+    scheduled_time_ms: of a schedule's occurrence, its moment. skipped: why it is not to be called.
     """
 
     task_id: UUID
@@ -114,6 +115,8 @@ class Claim(NamedTuple):
     schedule_id: UUID | None
     traceparent: str | None
     was_lost: bool
+    scheduled_time_ms: int | None = None
+    skipped: str | None = None
 
 
 class Result(msgspec.Struct, gc=False):

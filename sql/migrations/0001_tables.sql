@@ -23,6 +23,8 @@ CREATE TABLE timer_clock (
 -- claim and settle are HOT updates. Columns stand widest first: no padding inside a row.
 -- renew_time: when it was last put on the wheel anew (moved, run, replayed, replaced); lateness and
 -- max_age count from start_time, create_time or this, whichever is latest.
+-- schedule_id, scheduled_time: of a schedule's occurrence, whose it is and its moment by the cron,
+-- before jitter.
 CREATE TABLE timer_task (
     start_time         bigint   NOT NULL,
     create_time        bigint   NOT NULL,
@@ -36,6 +38,7 @@ CREATE TABLE timer_task (
     moved_to           bigint,
     renew_time         bigint,
     max_age            bigint,
+    scheduled_time     bigint,
     slot               integer  NOT NULL,
     attempts           integer  NOT NULL DEFAULT 0,
     revision           integer  NOT NULL DEFAULT 1,

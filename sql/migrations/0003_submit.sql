@@ -5,6 +5,7 @@
 --
 -- In:  one array element a task; callbacks and retries are JSON texts. p_limited, p_limits: the
 --      biz_types among them that have a max_pending, each once, and that; null: none has.
+--      p_schedule_ids, p_scheduled_times: of occurrences; null: these are none.
 -- Out: one row, counting from 1 and listing only the exceptions:
 --      near      positions of tasks due at or before max(closed_to, now + 1.5 look-aheads): the
 --                caller publishes them itself; a requeue row behind the hand's range is the net
@@ -31,6 +32,8 @@ CREATE FUNCTION wheel_submit_v1(
     p_lookahead_ms bigint,
     p_limited text[] DEFAULT NULL,
     p_limits bigint[] DEFAULT NULL,
+    p_schedule_ids uuid[] DEFAULT NULL,
+    p_scheduled_times bigint[] DEFAULT NULL,
     OUT near integer[],
     OUT duplicate integer[],
     OUT existing uuid[],
@@ -103,18 +106,18 @@ BEGIN
     WITH inserted AS (
         INSERT INTO timer_task (
             slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data,
-            content_type, callback, retry, max_age, traceparent
+            content_type, callback, retry, max_age, traceparent, schedule_id, scheduled_time
         )
         SELECT
             (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
             r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb),
-            CAST(r.retry AS jsonb), r.max_age, r.traceparent
+            CAST(r.retry AS jsonb), r.max_age, r.traceparent, r.schedule_id, r.scheduled_time
         FROM unnest(
             p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
-            p_callbacks, p_retries, p_max_ages, p_traceparents
+            p_callbacks, p_retries, p_max_ages, p_traceparents, p_schedule_ids, p_scheduled_times
         ) WITH ORDINALITY AS r(
             task_id, start_time, biz_type, biz_id, biz_data, content_type,
-            callback, retry, max_age, traceparent, position
+            callback, retry, max_age, traceparent, schedule_id, scheduled_time, position
         )
         WHERE r.position <> ALL (duplicate || refused)
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id

@@ -628,7 +628,8 @@ BEGIN
             'INSERT INTO timer_task (
                 slot, shard, start_time, task_id, create_time, renew_time, first_attempt_time,
                 attempts, revision, life, failures, http_status, last_error, biz_type, biz_id,
-                schedule_id, biz_data, content_type, callback, retry, max_age, traceparent
+                schedule_id, scheduled_time, biz_data, content_type, callback, retry, max_age,
+                traceparent
             )
             SELECT
                 (c.to_time / 1000) %% 10000000, t.shard, c.to_time, t.task_id, t.create_time, $2,
@@ -641,7 +642,7 @@ BEGIN
                 END,
                 CASE WHEN c.lives = 0 THEN t.http_status END,
                 CASE WHEN c.lives = 0 THEN t.last_error END,
-                t.biz_type, t.biz_id, t.schedule_id,
+                t.biz_type, t.biz_id, t.schedule_id, t.scheduled_time,
                 CASE WHEN c.sets & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
                 CASE WHEN c.sets & 32 <> 0 THEN c.content_type ELSE t.content_type END,
                 CASE WHEN c.sets & 2 <> 0 THEN CAST(c.callback AS jsonb) ELSE t.callback END,

@@ -72,6 +72,7 @@ SELECT
     t.retry,
     t.max_age AS max_age_ms,
     t.schedule_id,
+    wheel_time_v1(t.scheduled_time) AS scheduled_time,
     t.slot,
     t.shard
 FROM timer_task AS t

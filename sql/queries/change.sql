@@ -13,7 +13,7 @@ SELECT CASE WHEN t.ordinality > 1 THEN NULL ELSE c.verdicts END,
     t.stop, t.create_time, t.first_attempt_time, t.lease_until, t.next_at, t.finish_time,
     t.expire_at, t.http_status, t.last_error, t.started, t.duration, t.published, t.biz_type,
     t.biz_id, t.schedule_id, t.biz_data, t.content_type, CAST(t.callback AS text),
-    CAST(t.retry AS text), t.max_age, t.traceparent, t.renew_time
+    CAST(t.retry AS text), t.max_age, t.traceparent, t.renew_time, t.scheduled_time
 FROM wheel_change_v1(
     CAST(:shard AS smallint), CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]),
     CAST(:verbs AS text[]), CAST(:revisions AS integer[]), CAST(:to_times AS bigint[]),

@@ -78,5 +78,5 @@ SELECT t.task_id, t.start_time, t.shard, t.status, t.attempts, t.failures, t.rev
     t.stop, t.create_time, t.first_attempt_time, t.lease_until, t.next_at, t.finish_time,
     t.expire_at, t.http_status, t.last_error, t.started, t.duration, t.published, t.biz_type,
     t.biz_id, t.schedule_id, CAST(NULL AS bytea), t.content_type, CAST(t.callback AS text),
-    CAST(t.retry AS text), t.max_age, t.traceparent, t.renew_time
+    CAST(t.retry AS text), t.max_age, t.traceparent, t.renew_time, t.scheduled_time
 FROM wheel_find_v1(CAST(:task_ids AS uuid[])) AS t

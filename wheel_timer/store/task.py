@@ -43,6 +43,7 @@ class TaskRow(NamedTuple):
     max_age: int | None
     traceparent: str | None
     renew_time: int | None = None
+    scheduled_time: int | None = None
 
 
 class AttemptRow(NamedTuple):
