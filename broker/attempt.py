@@ -102,6 +102,10 @@ def _request(
         fields.append(("content-type", claim.content_type or DEFAULT_CONTENT_TYPE))
     if claim.biz_id is not None:
         fields.append(("wheel-timer-biz-id", quote(claim.biz_id, safe=_HEADER_SAFE)))
+    if claim.schedule_id is not None:
+        fields.append(("wheel-timer-schedule-id", str(claim.schedule_id)))
+    if claim.scheduled_time_ms is not None:
+        fields.append(("wheel-timer-scheduled-time", _rfc3339(claim.scheduled_time_ms)))
     if claim.traceparent is not None:
         fields.append(("traceparent", claim.traceparent))
     keys = target.keys_at(now_ms)

@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from broker.lane import CLAIM_REACH_MS, Lane
+from broker.occurrences import Occurrences
 from broker.settler import BACKLOG_MAX, Settler
 from broker.timekeeper import Batch
 from wheel_timer import signal
@@ -18,6 +19,7 @@ from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import WheelTimerError
 from wheel_timer.store.claim import Claimed, claim
+from wheel_timer.task import Claim
 
 logger = logging.getLogger(__name__)
 
@@ -42,6 +44,7 @@ class Claimer:
         self._settler = settler
         self._ended = ended
         self._resumed = resumed
+        self._occurrences = Occurrences(db)
         self._calls: set[asyncio.Task[None]] = set()
         self._failures = 0
         self.is_held = False
@@ -75,6 +78,13 @@ class Claimer:
             claimed = await claim(self._db, refs, timeouts_ms)
             self._failures = 0
             signal.reached("delivery.claimed")
+            occurrences = [one for one in claimed.claims if Occurrences.are_asked_for(one)]
+            if occurrences:
+                others = [one for one in claimed.claims if not Occurrences.are_asked_for(one)]
+                self._take(batch, others)
+                now_ms = int(self._clock.now_ms())
+                judged = await self._occurrences.judged(occurrences, now_ms)
+                claimed = claimed._replace(claims=judged)
             self._sort_out(batch, claimed)
             if claimed.early:
                 await self._measure()
@@ -92,12 +102,17 @@ class Claimer:
         except WheelTimerError as error:
             logger.warning("the database's clock could not be read: %s", error)
 
-    def _sort_out(self, batch: Batch, claimed: Claimed) -> None:
-        """What nothing is said of is settled, gone or a copy: its entry is given up."""
+    def _take(self, batch: Batch, claims: Iterable[Claim]) -> None:
+        """Hand each to its lane."""
         now_ms = self._clock.now_ms()
-        for one in claimed.claims:
+        for one in claims:
             lane, ref = batch.pop(one.task_id)
             lane.claimed(one, ref, now_ms)
+
+    def _sort_out(self, batch: Batch, claimed: Claimed) -> None:
+        """What nothing is said of is settled, gone or a copy: its entry is given up."""
+        self._take(batch, claimed.claims)
+        now_ms = self._clock.now_ms()
         for task_id in (*claimed.early, *claimed.again):
             lane, ref = batch.pop(task_id)
             lane.put_back(ref, ref.moment_ms)

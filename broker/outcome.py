@@ -66,7 +66,9 @@ class Finished(NamedTuple):
 
 
 class Cancelled(NamedTuple):
-    """Somebody stopped it; never again."""
+    """Somebody stopped it; or its schedule passes it over, and why. Never again."""
+
+    reason: str | None = None
 
 
 class Unstarted(NamedTuple):
@@ -103,6 +105,8 @@ def before_call(
     """What becomes of a claimed task without any call; None where it is to be called."""
     if claim.stop:
         return Cancelled()
+    if claim.skipped is not None:
+        return Cancelled(claim.skipped)
     if now_ms > _expires_ms(claim, policy):
         return Dead("expired")
     # Only a lost attempt, counted by the claim itself, can have used up the budget.

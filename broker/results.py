@@ -99,8 +99,9 @@ class Results:
                 result.outcome = "failed"
                 result.retention_ms = biz.retention_ms("failed")
                 result.error, result.error_class = reason, error_class
-            case Cancelled():
+            case Cancelled(reason):
                 result.outcome = "cancelled"
+                result.error = reason
             case Unstarted():
                 result.outcome = "unstarted"
             case _:

@@ -117,6 +117,10 @@ class Submitter:
         await job.done
         return [outcome for outcome in job.outcomes if outcome is not None]
 
+    def publish_soon(self, near: Sequence[Ref]) -> None:
+        """Publish near tasks that somebody else has written; their nets are behind them."""
+        self._near.publish_soon(near)
+
     async def stop(self) -> None:
         """Take nothing new; return when all that was taken is answered and published."""
         self.is_stopping = True

@@ -24,6 +24,7 @@ from daemon.ledger import LedgerHand
 from daemon.limits import Limits
 from daemon.operations import OPERATIONS_SHARD, Operator
 from daemon.reap import REAP_SHARD, ReapHand
+from daemon.schedules import ScheduleHand
 from daemon.sweep import SweepHand
 from daemon.windows import Windows
 from wheel_timer import metrics
@@ -200,7 +201,16 @@ class Daemon:
             limits=self._limits,
             windows=windows,
         )
-        duties = [leader.keep(), turn(due, leader), turn(sweep, leader), turn(fill, leader)]
+        schedules = ScheduleHand(
+            db=self._db,
+            event_center=event_center,
+            clock=self._clock,
+            leader=leader,
+            horizon_ms=round(settings.schedule_horizon * 1000),
+            lookahead_ms=round(settings.lookahead * 1000),
+        )
+        hands = (due, sweep, fill, schedules)
+        duties = [leader.keep(), *[turn(hand, leader) for hand in hands]]
         if leader.shard == OPERATIONS_SHARD:
             duties += [turn(operator, leader), turn(ledger, leader)]
         if leader.shard == REAP_SHARD:

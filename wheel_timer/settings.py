@@ -48,6 +48,7 @@ _RANGES: Final[Mapping[str, tuple[float, float]]] = {
     "VISIBILITY": (1, 86_400),
     "LOOKAHEAD": (0.1, 60),
     "RETENTION": (86_400, 3_153_600_000),
+    "SCHEDULE_HORIZON": (10, 14_400),
     "CLOCK_JUMP_MAX": (1, 31_536_000),
     "MAX_BODY": (1_024, 16 * 1_048_576),
     "MAX_REQUEST": (4_096, 1_073_741_824),
@@ -74,6 +75,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     visibility: float
     lookahead: float
     retention: float
+    schedule_horizon: float
     clock_jump_max: float
     max_body: int
     max_request: int

@@ -15,7 +15,7 @@ straight to one partition:
     bits  79..76   version, 8
     bits  75..64   shard (12 bits)
     bits  63..62   variant, binary 10
-    bits  61..0    random
+    bits  61..0    random; of a schedule's occurrence a hash
 """
 
 from __future__ import annotations
@@ -67,6 +67,12 @@ def new_task_ids(start_times_ms: Sequence[int], shard: int = 0) -> list[UUID]:
         UUID(int=start_time_ms << 80 | fixed | bits & _RANDOM_BITS)
         for start_time_ms, bits in zip(start_times_ms, drawn, strict=True)
     ]
+
+
+def made_task_id(start_time_ms: int, shard: int, bits: int) -> UUID:
+    """The id whose home is (start_time_ms, shard), with these bits (62 of them) as its rest."""
+    fixed = _VERSION | shard << 64 | _VARIANT
+    return UUID(int=start_time_ms << 80 | fixed | bits & _RANDOM_BITS)
 
 
 def is_task_id(task_id: UUID) -> bool:

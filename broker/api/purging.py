@@ -73,7 +73,7 @@ async def delete(
         assert row is not None
         return row
     if await has_tasks(context.db, name):
-        detail = "it has tasks that are pending, or failed and could be replayed"
+        detail = "it has schedules, or tasks that are pending, or failed and could be replayed"
         raise Conflict(detail, "biz-type-in-use")
     await context.registry.delete(name, expected, actor=actor.name)
     return None
@@ -87,8 +87,8 @@ OPERATIONS: Final = (
         name="deleteBizType",
         scope="configure",
         summary="Delete a biz_type",
-        text="Refused while it has tasks that are pending or failed, unless purge says that these "
-        "go with it: then an operation begins, in the same transaction, that deletes every task. "
+        text="Refused while it has schedules, or tasks that are pending or failed, unless purge says "
+        "that these go with it: then an operation begins, in the same transaction, that deletes every task. "
         "Always refused while another biz_type names it in on_failed. Settled tasks stay for their "
         "retention, the history for good. For two seconds other brokers may still take a submit "
         "for it: such a task waits, uncalled, for a biz_type of this name, or for a purge.",

@@ -111,6 +111,7 @@ class TaskItem(Struct, kw_only=True):
     retry: RetryIn | None
     max_age: Annotated[float | None, Meta(description="seconds")]
     schedule_id: UUID | None
+    scheduled_time: Time | None
 
 
 class TaskOut(TaskItem, kw_only=True):
@@ -187,10 +188,11 @@ def _members(
         "http_status": row.http_status,
         "last_error": row.last_error,
         "content_type": row.content_type,
-        "callback": None if row.callback is None else _callback_out(row.callback),
+        "callback": None if row.callback is None else callback_out(row.callback),
         "retry": None if row.retry is None else _RETRY.decode(row.retry),
         "max_age": None if row.max_age is None else row.max_age / 1000,
         "schedule_id": row.schedule_id,
+        "scheduled_time": _time(row.scheduled_time),
     }
 
 
@@ -246,7 +248,8 @@ def _waiting(row: TaskRow, last: AttemptRow | None, now_ms: float, held: Held | 
     )
 
 
-def _callback_out(stored: str) -> CallbackOut:
+def callback_out(stored: str) -> CallbackOut:
+    """A callback of one's own, a JSON text, as it may be shown."""
     callback = _CALLBACK.decode(stored)
     return CallbackOut(callback.url, callback.method, masked(callback.headers), callback.timeout)
 

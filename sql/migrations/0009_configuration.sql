@@ -125,7 +125,7 @@ BEGIN
 END
 $$;
 
--- Delete a biz_type that is at a version; its tasks are not looked at.
+-- Delete a biz_type that is at a version, and its schedules; its tasks are not looked at.
 -- Out: deleted, the version of the deletion; null where it is not at p_expected any more, or where
 -- another biz_type, named_by, names it in on_failed.
 CREATE FUNCTION wheel_biz_delete_v1(
@@ -152,6 +152,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM FROM timer_schedule AS s WHERE s.biz_type = p_biz_type
+    ORDER BY s.schedule_id FOR UPDATE;
+    DELETE FROM timer_schedule AS s WHERE s.biz_type = p_biz_type;
     v_now := wheel_now_ms();
     deleted := nextval('timer_biz_version');
     INSERT INTO timer_biz_history (version, time, biz_type, actor, action, shown)

@@ -88,7 +88,8 @@ SET shown_us = CAST(:now AS bigint) * 1000,
     frozen = CAST(:frozen AS boolean)
 
 -- name: outlook
--- What a test's clock has to wait for: tasks due now, tasks being called, the next moment to come.
+-- What a test's clock has to wait for: tasks due now, schedules of which something is and that is
+-- no task yet, tasks being called, the next moment to come.
 -- In:    nothing
 -- Out:   due bigint, held bigint (due, and put aside by a broker: its breaker is open; or there for
 --        a worker to take), paused bigint (due, of a paused biz_type or under the brake), calling
@@ -122,10 +123,16 @@ WITH n AS MATERIALIZED (
     WHERE t.status = 0
 )
 SELECT
-    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'due'),
+    count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'due') + (
+        SELECT count(*) FROM timer_schedule AS s, n WHERE s.enabled AND s.next_time <= n.now_ms
+    ),
     count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'held'),
     count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'paused'),
     count(*) FILTER (WHERE p.moment <= n.now_ms AND p.state = 'calling'),
-    min(p.moment) FILTER (WHERE p.moment > n.now_ms)
+    least(min(p.moment) FILTER (WHERE p.moment > n.now_ms), (
+        SELECT min(s.next_time)
+        FROM timer_schedule AS s, n
+        WHERE s.enabled AND s.next_time > n.now_ms
+    ))
 FROM n
 LEFT JOIN pending AS p ON true

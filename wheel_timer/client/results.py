@@ -90,6 +90,7 @@ class Task(msgspec.Struct, frozen=True, kw_only=True):
     retry: dict[str, Any] | None = None
     max_age: float | None = None
     schedule_id: UUID | None = None
+    scheduled_time: datetime | None = None
     attempt_log: list[Attempt] = []
 
     @property

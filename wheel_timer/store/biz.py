@@ -32,6 +32,7 @@ from wheel_timer.store.biz_row import from_stored, to_stored
 from wheel_timer.store.brake import Brake
 from wheel_timer.store.filter import Filter
 from wheel_timer.store.ledger import pending
+from wheel_timer.store.schedule import has_any
 
 OVERTAKEN_MAX: Final = 5
 # Whose doing it is where no caller is named: this process' own, or a test's.
@@ -287,7 +288,10 @@ async def delete(
 
 
 async def has_tasks(db: Database, name: str) -> bool:
-    """Whether this biz_type has a task that could still be called: pending, or a dead letter."""
-    if await db.fetch_one("biz_has_dead", {"biz_type": name}):
+    """
+    Whether this biz_type has a task that could still be called: pending, or a dead letter; or a
+    schedule, which brings more.
+    """
+    if await db.fetch_one("biz_has_dead", {"biz_type": name}) or await has_any(db, name):
         return True
     return await pending(db, name) > 0

@@ -16,7 +16,7 @@ from psycopg import sql
 ROLE: Final = "wheel_timer_reader"
 # timer_clock: what "now" is in a view depends on it, in a database with a test's clock.
 READABLE: Final = (
-    *("timer_task_view", "timer_attempt_view", "timer_change_view"),
+    *("timer_task_view", "timer_attempt_view", "timer_change_view", "timer_schedule_view"),
     *("timer_ledger_view", "timer_ledger_day_view", "timer_clock"),
 )
 _MAKE: Final[LiteralString] = """

@@ -1,0 +1,154 @@
+"""
+Puts the occurrences of schedules on the wheel, ahead of their moments.
+
+A step: of the schedules that have an occurrence within half a horizon, take the earliest; compute
+what comes up to the horizon; write it, and where the next one begins, in one transaction. So a
+schedule is looked at once in half a horizon, or when its next occurrence is that near. What was
+written is written: a step that is repeated finds its schedules further on, or computes the same
+task_ids; two daemons at the same step find that the other has moved them. What came due while no
+daemon did this goes by each schedule's misfire policy (wheel_timer/schedule.py).
+
+After a step there is a look each LOOK_EACH_S: what a change has put on the wheel by itself
+(wheel_timer/store/schedule.py) lasts longer.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from typing import Final
+
+from daemon.hand import Tick
+from daemon.leader import Leader
+from wheel_timer.clock import Clock
+from wheel_timer.database import Database
+from wheel_timer.errors import DataRejected, EventCenterUnavailable
+from wheel_timer.eventcenter import EventCenter
+from wheel_timer.schedule import Plan, Schedule, plan
+from wheel_timer.signal import reached
+from wheel_timer.store import schedule as store
+from wheel_timer.store.schedule import PAGE_BYTES, PAGE_OCCURRENCES, PAGE_SCHEDULES, Due
+from wheel_timer.task import Ref
+
+log: Final = logging.getLogger(__name__)
+
+LOOK_EACH_S: Final = 2.0
+# Who moves a test's clock waits for what comes due by it.
+TEST_LOOK_EACH_S: Final = 0.01
+FORGET_EACH_S: Final = 30.0
+# One whose occurrences cannot be computed or written is left alone so long, for the others' sake.
+SET_ASIDE_S: Final = 60.0
+
+
+class ScheduleHand:
+    """The schedules of one shard for one term. horizon_ms: the setting SCHEDULE_HORIZON."""
+
+    name = "schedules"
+
+    def __init__(
+        self,
+        *,
+        db: Database,
+        event_center: EventCenter,
+        clock: Clock,
+        leader: Leader,
+        horizon_ms: int,
+        lookahead_ms: int,
+    ) -> None:
+        self._db = db
+        self._event_center = event_center
+        self._clock = clock
+        self._leader = leader
+        self._horizon_ms = horizon_ms
+        self._lookahead_ms = lookahead_ms
+        self._forget_s = 0.0
+        self._aside: dict[tuple[str, str, int], float] = {}
+
+    async def tick(self) -> Tick:
+        """One page. Raises DatabaseUnavailable."""
+        if not self._clock.is_known():
+            return Tick(0, LOOK_EACH_S)
+        if time.monotonic() >= self._forget_s:
+            looked = await store.forget(self._db, self._leader.shard)
+            if looked < store.FORGET_ROWS:
+                self._forget_s = time.monotonic() + FORGET_EACH_S
+        now_ms = int(self._clock.now_ms())
+        found = await store.due(self._db, self._leader.shard, now_ms + self._horizon_ms // 2)
+        plans = self._plans(found, now_ms)
+        if plans:
+            await self._write(plans, now_ms)
+            reached("schedules.generated")
+        is_more = len(found) == PAGE_SCHEDULES or any(
+            one.next_time is not None and one.next_time <= now_ms + self._horizon_ms // 2
+            for _, one in plans
+        )
+        if plans and is_more:
+            return Tick(len(plans), 0.0)
+        return Tick(len(plans), TEST_LOOK_EACH_S if self._clock.is_test else LOOK_EACH_S)
+
+    def _plans(self, found: list[Due], now_ms: int) -> list[tuple[Schedule, Plan]]:
+        """What a page holds of them: the earliest whole, of the last one perhaps a part."""
+        plans: list[tuple[Schedule, Plan]] = []
+        room, free_bytes = PAGE_OCCURRENCES, PAGE_BYTES
+        for schedule, data_bytes in found:
+            limit = min(room, free_bytes // data_bytes if data_bytes else room)
+            if limit < 1:
+                break
+            if self._is_aside(schedule):
+                continue
+            try:
+                one = plan(schedule, now_ms, now_ms + self._horizon_ms, limit)
+            except Exception:
+                # A defect of one, or a zone that this machine does not know.
+                log.exception("the occurrences of %s cannot be computed", schedule)
+                self._set_aside(schedule)
+                continue
+            plans.append((schedule, one))
+            room -= len(one.occurrences)
+            free_bytes -= len(one.occurrences) * data_bytes
+        return plans
+
+    async def _write(self, plans: list[tuple[Schedule, Plan]], now_ms: int) -> None:
+        """Write a page, halved where Postgres refuses a value, and publish what of it is near."""
+        try:
+            done = await store.generate(
+                self._db,
+                self._leader.shard,
+                plans,
+                now_ms=now_ms,
+                lookahead_ms=self._lookahead_ms,
+            )
+        except DataRejected as error:
+            if len(plans) > 1:
+                await self._write(plans[: len(plans) // 2], now_ms)
+                await self._write(plans[len(plans) // 2 :], now_ms)
+                return
+            log.error("the occurrences of %s are refused: %s", plans[0][0], error)
+            self._set_aside(plans[0][0])
+            return
+        if done.near:
+            await self._publish(done.near)
+
+    async def _publish(self, near: list[Ref]) -> None:
+        published_ms = int(self._clock.now_ms())
+        try:
+            await self._event_center.publish_direct(
+                [ref._replace(published_ms=published_ms) for ref in near]
+            )
+        except EventCenterUnavailable as error:
+            # Each has its net: a requeue row right behind the due hand.
+            log.info("%d occurrences are left to their nets: %s", len(near), error)
+
+    def _set_aside(self, schedule: Schedule) -> None:
+        key = (schedule.biz_type, schedule.name, schedule.version)
+        self._aside[key] = time.monotonic() + SET_ASIDE_S
+
+    def _is_aside(self, schedule: Schedule) -> bool:
+        key = (schedule.biz_type, schedule.name, schedule.version)
+        until_s = self._aside.get(key)
+        if until_s is None:
+            return False
+        if until_s > time.monotonic():
+            return True
+        del self._aside[key]
+        return False
