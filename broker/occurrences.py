@@ -84,11 +84,7 @@ class Occurrences:
         if scheduled is None or not is_missed(schedule, claim.start_time_ms, now_ms):
             return False
         known = self._known.get(schedule.schedule_id)
-        if (
-            known is None
-            or known.version != schedule.version
-            or known.until_s < monotonic_s()
-        ):
+        if known is None or known.version != schedule.version or known.until_s < monotonic_s():
             if len(self._known) >= KNOWN_MAX:
                 self._known.clear()
             until_s = monotonic_s() + KNOWN_S

@@ -87,11 +87,12 @@ OPERATIONS: Final = (
         name="deleteBizType",
         scope="configure",
         summary="Delete a biz_type",
-        text="Refused while it has schedules, or tasks that are pending or failed, unless purge says "
-        "that these go with it: then an operation begins, in the same transaction, that deletes every task. "
-        "Always refused while another biz_type names it in on_failed. Settled tasks stay for their "
-        "retention, the history for good. For two seconds other brokers may still take a submit "
-        "for it: such a task waits, uncalled, for a biz_type of this name, or for a purge.",
+        text="Refused while it has schedules, or tasks that are pending or failed, unless purge "
+        "says that these go with it: then an operation begins, in the same transaction, that "
+        "deletes every task. Always refused while another biz_type names it in on_failed. "
+        "Settled tasks stay for their retention, the history for good. For two seconds other "
+        "brokers may still take a submit for it: such a task waits, uncalled, for a biz_type of "
+        "this name, or for a purge.",
         query={"purge": ({"type": "boolean", "default": False}, "delete its tasks too")},
         headers=IF_MATCH,
         answers={

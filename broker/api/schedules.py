@@ -255,9 +255,7 @@ async def make_so(
     return put
 
 
-async def _change(
-    context: Context, request: Request, biz: BizType, make: Make, action: str
-) -> Put:
+async def _change(context: Context, request: Request, biz: BizType, make: Make, action: str) -> Put:
     name: str = request.path_params["name"]
     actor = actor_of(request).name
     return await make_so(context, biz.biz_type, name, make, actor=actor, action=action)
@@ -348,8 +346,8 @@ OPERATIONS: Final = (
         "replaces those to come in one transaction; what came due before goes on as it was. Fixed "
         "times (neither the minute nor the hour begins with *) come once for each time of a day: "
         "one that the clocks skip at the moment of the change, one that they repeat the first time "
-        "only. Others go by what the wall clock shows: a skipped time does not come, a repeated one "
-        "twice. Putting what is there already changes nothing.",
+        "only. Others go by what the wall clock shows: a skipped time does not come, a repeated "
+        "one twice. Putting what is there already changes nothing.",
         takes={JSON: ScheduleIn},
         answers={
             200: Answer(text="Replaced", body=ScheduleOut),
@@ -364,7 +362,7 @@ OPERATIONS: Final = (
         name="patchSchedule",
         scope="configure",
         summary="Change some of a schedule",
-        text="RFC 7396 over what GET shows: what is left out stays, null gives a field its default.",
+        text="RFC 7396 over what GET shows: what is left out stays, null gives the default.",
         takes={JSON: ScheduleIn, MERGE_PATCH: ScheduleIn},
         answers=_SHOWN,
         problems=("not-found", "stale-version", "too-large", "overloaded"),

@@ -64,7 +64,7 @@ class ScheduleIn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         Meta(
             min_length=1,
             max_length=CRON_CHARACTERS_MAX,
-            description="minute hour day-of-month month day-of-week, or these with seconds in front",
+            description="minute hour day-of-month month day-of-week, or seconds in front of these",
             examples=["0 9 * * MON", "*/10 * * * * *"],
         ),
     ]
@@ -169,7 +169,10 @@ def read_schedule(
     Raises InvalidTask with everything that is wrong, StaleVersion, PayloadTooLarge.
     """
     errors: list[FieldError] = []
-    for field, said, is_so in (("biz_type", given.biz_type, biz.biz_type), ("name", given.name, name)):
+    for field, said, is_so in (
+        ("biz_type", given.biz_type, biz.biz_type),
+        ("name", given.name, name),
+    ):
         if said is not UNSET and said != is_so:
             errors.append(FieldError(f"the path says {is_so!r}", f"#/{field}"))
     if not is_name(name):

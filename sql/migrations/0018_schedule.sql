@@ -127,10 +127,10 @@ BEGIN
     is_more := coalesce(cardinality(v_ids) > p_limit, false);
     v_ids := v_ids[1:p_limit];
 
-    FOR first IN 1..coalesce(cardinality(v_ids), 0) BY 1000 LOOP
+    FOR v_first IN 1..coalesce(cardinality(v_ids), 0) BY 1000 LOOP
         SELECT array_agg(u.task_id), array_agg(u.start_time), array_agg(u.revision)
         INTO v_open, v_places, v_revisions
-        FROM wheel_uncalled_v1(v_ids[first:first + 999]) AS u;
+        FROM wheel_uncalled_v1(v_ids[v_first:v_first + 999]) AS u;
         CONTINUE WHEN v_open IS NULL;
         PERFORM wheel_cancel_pending_v1(p_shard, v_open, v_places, v_revisions, p_retention_ms);
         -- What is left is being claimed, or somebody has just moved it: look again.

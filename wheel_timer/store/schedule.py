@@ -3,7 +3,8 @@ timer_schedule: schedules read and written, their occurrences put on the wheel a
 
 A change is made here, between a read and a write that insists on the version read; who is
 overtaken starts again. With it, in one transaction, goes what the version before has put on the
-wheel and nobody was called for yet, and comes what is next of the new one. The rest is the daemon's.
+wheel and nobody was called for yet, and comes what is next of the new one. The rest is the
+daemon's.
 """
 
 from __future__ import annotations

@@ -1,0 +1,334 @@
+"""Schedules in the store: what a change puts on the wheel and takes back, and who may be called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+import pytest
+import pytest_asyncio
+
+from daemon.schedules import ScheduleHand
+from tests.fix_audits import AuditsHold
+from tests.fix_clock import DatabaseClock
+from tests.fix_hands import Hands, NewHands
+from wheel_timer.biz import BizTypeIn
+from wheel_timer.database import Database
+from wheel_timer.errors import InvalidTask
+from wheel_timer.schedule import Schedule, occurrence
+from wheel_timer.store import biz as store_biz
+from wheel_timer.store import schedule as store
+from wheel_timer.store.claim import claim
+from wheel_timer.store.schedule import Put, Wheel
+from wheel_timer.task import Ref
+
+NIL: Final = UUID(int=0)
+NOON: Final = 1_800_014_400_000  # 2027-01-15T12:00:00Z
+HOUR: Final = 3_600_000
+NEVER_YET: Final = Schedule(
+    schedule_id=NIL, biz_type="orders", name="s", shard=0, version=0, cron="* * * * *",
+    timezone="UTC", enabled=True, misfire="once", misfire_after=60_000, overlap="allow", jitter=0,
+    start_after=None, end_before=None, next_time=None, content_type=None, callback=None,
+    biz_data=None, create_time=0, update_time=0,
+)  # fmt: skip
+
+
+class Schedules:
+    """Changes schedules of `orders`, and says what of them is on the wheel."""
+
+    def __init__(self, db: Database, clock: DatabaseClock) -> None:
+        self.db = db
+        self.clock = clock
+        self.wheel = Wheel(1, lambda: clock.now_ms(), HOUR, 1000)
+
+    async def put(self, name: str = "s", **changed: Any) -> Put:
+        """Make the schedule what is given; of one that is there the rest stays."""
+
+        def make(before: Schedule | None) -> Schedule:
+            stands = NEVER_YET if before is None else before
+            return msgspec.structs.replace(stands, name=name, **changed)
+
+        return await store.change(
+            self.db, "orders", name, make, self.wheel, actor="test", action="schedule.put"
+        )
+
+    async def tasks(self, status: int = 0) -> list[int]:
+        """The scheduled times of its tasks of a status, in order."""
+        rows = await self.db.read(
+            "SELECT scheduled_time FROM timer_task"
+            f" WHERE status = {status} ORDER BY scheduled_time, task_id",
+            timeout_s=5,
+        )
+        return [row[0] for row in rows[1]]
+
+    async def registered(self) -> int:
+        rows = await self.db.read("SELECT count(*) FROM timer_occurrence", timeout_s=5)
+        return int(rows[1][0][0])
+
+
+@pytest_asyncio.fixture
+async def schedules(db: Database, clock: DatabaseClock) -> Schedules:
+    """A biz_type `orders`, at noon; the clock stands still."""
+    await store_biz.put(db, "orders", BizTypeIn(callback_url="http://127.0.0.1:9/"))
+    clock.freeze(NOON)
+    return Schedules(db, clock)
+
+
+async def all_steps(hand: ScheduleHand) -> int:
+    """Step until there is nothing to do; how many steps that took."""
+    steps = 0
+    while (await hand.tick()).next_s == 0.0:
+        steps += 1
+    return steps
+
+
+def hand_of(hands: Hands, horizon_ms: int = HOUR) -> ScheduleHand:
+    return ScheduleHand(
+        db=hands.db,
+        event_center=hands.event_center,
+        clock=hands.clock,
+        leader=hands.leader,
+        horizon_ms=horizon_ms,
+        lookahead_ms=1000,
+    )
+
+
+@pytest_asyncio.fixture
+async def hand(schedules: Schedules, hands: Hands) -> ScheduleHand:
+    """The generating hand of the leader."""
+    await hands.clock.measure()
+    return hand_of(hands)
+
+
+async def test_a_new_schedule_is_on_the_wheel_at_once(
+    schedules: Schedules, audits_hold: AuditsHold
+) -> None:
+    put = await schedules.put(cron="*/10 * * * *")
+    assert put.before is None
+    minutes = [NOON + n * 600_000 for n in range(1, 7)]
+    assert await schedules.tasks() == minutes
+    stored = await store.load(schedules.db, "orders", "s")
+    assert stored is not None
+    assert (stored.version, stored.next_time) == (1, minutes[-1] + 600_000)
+    await audits_hold()
+
+
+async def test_the_same_again_changes_nothing(schedules: Schedules) -> None:
+    await schedules.put()
+    before = await schedules.tasks()
+    for _ in range(3):
+        assert not (await schedules.put()).changed
+    assert await schedules.tasks() == before
+
+
+async def test_switching_a_hundred_times_doubles_nothing(
+    schedules: Schedules, hand: ScheduleHand, audits_hold: AuditsHold
+) -> None:
+    await schedules.put(cron="0 */15 * * * *")
+    for n in range(100):
+        await schedules.put(enabled=bool(n % 2))
+    await all_steps(hand)
+    assert await schedules.tasks() == [NOON + n * 900_000 for n in range(1, 5)]
+    assert await schedules.registered() == 4
+    await audits_hold()
+
+
+async def test_disabled_takes_all_back(schedules: Schedules, audits_hold: AuditsHold) -> None:
+    await schedules.put(cron="*/10 * * * *")
+    # One of them is due by now, and waits in its lane.
+    schedules.clock.freeze(NOON + 601_000)
+    await schedules.put(enabled=False)
+    assert await schedules.tasks() == []
+    assert len(await schedules.tasks(3)) == 6
+    assert await schedules.registered() == 0
+    await audits_hold()
+
+
+async def test_a_change_replaces_what_is_to_come_and_leaves_what_was_due(
+    schedules: Schedules, audits_hold: AuditsHold
+) -> None:
+    await schedules.put(cron="*/10 * * * *")
+    now = NOON + 601_000
+    schedules.clock.freeze(now)
+    await schedules.put(cron="30 */10 * * * *", biz_data=b"2")
+    came = await schedules.tasks()
+    assert came[0] == NOON + 600_000
+    assert came[1:] == [NOON + 630_000 + n * 600_000 for n in range(6)]
+    assert await schedules.tasks(3) == [NOON + n * 600_000 for n in range(2, 7)]
+    await audits_hold()
+
+
+async def test_deleted_takes_all_back(schedules: Schedules, audits_hold: AuditsHold) -> None:
+    await schedules.put()
+    await store.delete(schedules.db, "orders", "s", actor="test", lookahead_ms=1000)
+    assert await schedules.tasks() == []
+    assert await store.load(schedules.db, "orders", "s") is None
+    await audits_hold()
+
+
+async def test_one_that_is_being_claimed_is_stopped(
+    schedules: Schedules, audits_hold: AuditsHold
+) -> None:
+    await schedules.put()
+    stored = await store.load(schedules.db, "orders", "s")
+    assert stored is not None
+    first = occurrence(stored, NOON + 60_000)
+    schedules.clock.freeze(NOON + 60_000)
+    ref = Ref(first.task_id, first.start, first.start, first.start, "orders")
+    claimed = await claim(schedules.db, [ref], [10_000])
+    assert [one.scheduled_time_ms for one in claimed.claims] == [NOON + 60_000]
+    put = await schedules.put(enabled=False)
+    assert put.under_way == 1
+    rows = await schedules.db.read("SELECT stop FROM timer_task WHERE status = 0", timeout_s=5)
+    assert rows[1] == [(True,)]
+    await audits_hold()
+
+
+async def test_taken_back_in_pages_where_there_are_many(
+    schedules: Schedules, monkeypatch: pytest.MonkeyPatch, audits_hold: AuditsHold
+) -> None:
+    monkeypatch.setattr(store, "TAKE_MAX", 25)
+    await schedules.put()
+    await schedules.put(enabled=False)
+    assert await schedules.tasks() == []
+    assert len(await schedules.tasks(3)) == 60
+    await audits_hold()
+
+
+async def test_there_is_no_schedule_without_its_biz_type(schedules: Schedules) -> None:
+    with pytest.raises(InvalidTask):
+        await store.change(
+            schedules.db,
+            "nobody",
+            "s",
+            lambda _: NEVER_YET,
+            schedules.wheel,
+            actor="test",
+            action="schedule.put",
+        )
+
+
+async def test_the_daemon_goes_on_where_the_change_ended(
+    schedules: Schedules, hand: ScheduleHand, audits_hold: AuditsHold
+) -> None:
+    await schedules.put(cron="*/20 * * * * *")
+    assert len(await schedules.tasks()) == store.FIRST_MAX
+    await all_steps(hand)
+    assert await schedules.tasks() == [NOON + n * 20_000 for n in range(1, 181)]
+    await audits_hold()
+
+
+async def test_nothing_is_lost_at_the_edges_of_the_horizon(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand
+) -> None:
+    """Every hour an edge; and one in the middle of a step that is not a whole hour's."""
+    await schedules.put(cron="5,15,25 * * * *")
+    for n in range(1, 80):
+        schedules.clock.freeze(NOON + n * 1_000_000)
+        await hands.clock.measure()
+        await all_steps(hand)
+    end = NOON + 79 * 1_000_000
+    due = [moment for moment in await schedules.tasks() if moment <= end]
+    hours = range(NOON, end, HOUR)
+    expected = [h + m * 60_000 for h in hours for m in (5, 15, 25) if h + m * 60_000 <= end]
+    assert due == expected
+
+
+async def test_two_daemons_write_each_occurrence_once(
+    schedules: Schedules, hand: ScheduleHand, new_hands: NewHands, audits_hold: AuditsHold
+) -> None:
+    other = new_hands()
+    await other.clock.measure()
+    second = hand_of(other)
+    for name in ("a", "b", "c"):
+        await schedules.put(name, cron="* * * * * *")
+    await asyncio.gather(all_steps(hand), all_steps(second))
+    tasks = await schedules.tasks()
+    assert tasks == [NOON + n * 1000 for n in range(1, 3601) for _ in range(3)]
+    await audits_hold()
+
+
+async def test_a_change_beats_a_daemon_that_has_computed_the_version_before(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand, audits_hold: AuditsHold
+) -> None:
+    await schedules.put(cron="*/20 * * * * *")
+    with hands.db.gate("schedule_generate") as gate:
+        step = asyncio.create_task(hand.tick())
+        await gate.arrived()
+        await schedules.put(enabled=False)
+    await step
+    assert await schedules.tasks() == []
+    await audits_hold()
+
+
+@pytest.mark.parametrize(
+    ("misfire", "came"),
+    [
+        ("skip", lambda now: [now - 30_000]),
+        ("once", lambda now: [now - 30_000]),
+        ("all", lambda now: [NOON + n * 60_000 for n in range(61, 121)]),
+    ],
+)
+async def test_two_hours_without_a_daemon(
+    schedules: Schedules,
+    hands: Hands,
+    hand: ScheduleHand,
+    misfire: str,
+    came: Callable[[int], list[int]],
+) -> None:
+    """What was on the wheel before stays there; of the rest goes what the policy says."""
+    await schedules.put(misfire=misfire)
+    before = await schedules.tasks()
+    now = NOON + 2 * HOUR + 30_000
+    schedules.clock.freeze(now)
+    await hands.clock.measure()
+    await all_steps(hand)
+    caught_up = [one for one in await schedules.tasks() if one not in before and one <= now]
+    assert caught_up == came(now)
+
+
+async def test_one_that_comes_seldom_is_caught_up_with(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand
+) -> None:
+    at_two = NOON + 2 * HOUR
+    for misfire in ("skip", "once", "all"):
+        await schedules.put(misfire, cron="0 14 * * *", misfire=misfire)
+    now = at_two + 10 * HOUR
+    schedules.clock.freeze(now)
+    await hands.clock.measure()
+    await all_steps(hand)
+    assert await schedules.tasks() == [at_two, at_two]
+
+
+async def test_what_was_called_is_forgotten(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand
+) -> None:
+    await schedules.put(cron="*/20 * * * *")
+    schedules.clock.freeze(NOON + HOUR + 120_000)
+    await schedules.db.read("SELECT 1", timeout_s=5)
+    stored = await store.load(schedules.db, "orders", "s")
+    assert stored is not None
+    first = occurrence(stored, NOON + 1_200_000)
+    ref = Ref(first.task_id, first.start, first.start, first.start, "orders")
+    await claim(schedules.db, [ref], [10_000])
+    assert await store.forget(schedules.db, 0) == 3
+    assert await schedules.registered() == 3  # in a call, and not called: all may be taken back
+    schedules.clock.freeze(NOON + 2 * HOUR)
+    await schedules.put(enabled=False)
+    assert await schedules.registered() == 0
+
+
+async def test_while_one_is_not_settled_no_other_is_admitted(schedules: Schedules) -> None:
+    await schedules.put(overlap="skip")
+    stored = await store.load(schedules.db, "orders", "s")
+    assert stored is not None
+    one, two = (occurrence(stored, NOON + n * 60_000) for n in (1, 2))
+    ids = [(stored.schedule_id, one.task_id), (stored.schedule_id, two.task_id)]
+    assert await store.admit(schedules.db, ids) == {two.task_id}
+    assert await store.admit(schedules.db, ids[:1]) == set()
+    assert await store.admit(schedules.db, ids[1:]) == {two.task_id}
+    await schedules.put(enabled=False)  # the first is cancelled, and so settled
+    assert await store.admit(schedules.db, ids[1:]) == set()
