@@ -78,11 +78,12 @@ class ScheduleHand:
         if plans:
             await self._write(plans, now_ms)
             reached("schedules.generated")
-        is_more = len(found) == PAGE_SCHEDULES or any(
+        # Some had no room on this page, or were more than one holds.
+        is_more = len(plans) < len(found) or any(
             one.next_time is not None and one.next_time <= now_ms + self._horizon_ms // 2
             for _, one in plans
         )
-        if plans and is_more:
+        if plans and (is_more or len(found) == PAGE_SCHEDULES):
             return Tick(len(plans), 0.0)
         return Tick(len(plans), TEST_LOOK_EACH_S if self._clock.is_test else LOOK_EACH_S)
 

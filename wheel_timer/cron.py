@@ -22,9 +22,10 @@ from collections import deque
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from importlib import resources
 from itertools import islice, takewhile
 from typing import Final
-from zoneinfo import ZoneInfo, available_timezones
+from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
@@ -152,12 +153,14 @@ def zone_of(name: str) -> ZoneInfo:
 
 @lru_cache(maxsize=1)
 def _zones() -> frozenset[str]:
-    return frozenset(available_timezones())
+    """The names that the package tzdata knows. Not the machine's: all processes must agree."""
+    return frozenset(resources.files("tzdata").joinpath("zones").read_text().split())
 
 
 @lru_cache(maxsize=1024)
 def _zone(name: str) -> ZoneInfo:
-    return ZoneInfo(name)
+    with resources.files("tzdata").joinpath("zoneinfo", *name.split("/")).open("rb") as data:
+        return ZoneInfo.from_file(data, key=name)
 
 
 def _parsed(expression: str) -> list[str]:

@@ -1,4 +1,4 @@
-"""POST /v1/apply: several biz_types as a file declares them, all or none."""
+"""POST /v1/apply: biz_types as a file declares them, all or none, and their schedules."""
 
 from __future__ import annotations
 
@@ -11,12 +11,20 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.api.actor import actor_of
+from broker.api.applying import (
+    SCHEDULES_MAX,
+    AppliedScheduleOut,
+    apply_declared,
+    check_declared,
+    read_declared,
+)
 from broker.api.biz import check_reference
 from broker.api.context import Context
 from broker.api.decoding import decode
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.problems import moved_under
+from broker.api.scheduling import ScheduleIn
 from wheel_timer.amend import differing
 from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, BizTypeIn, is_biz_type, merged
 from wheel_timer.callback import escaped
@@ -27,16 +35,24 @@ BIZ_TYPES_MAX: Final = 1000
 
 
 class DeclarationIn(Struct, frozen=True, forbid_unknown_fields=True):
-    """What there is to be: name -> what a PUT of it would say. Others are left alone."""
+    """
+    What there is to be: name -> what a PUT of it would say; of schedules biz_type -> name -> that.
+    Others are left alone.
+    """
 
     biz_types: Annotated[dict[str, BizTypeIn], Meta(max_length=BIZ_TYPES_MAX)]
+    schedules: Annotated[
+        dict[str, dict[str, ScheduleIn]],
+        Meta(description=f"at most {SCHEDULES_MAX} in all", max_length=BIZ_TYPES_MAX),
+    ] = {}
     dry_run: bool = False
 
 
 class _ApplyRaw(Struct, frozen=True, forbid_unknown_fields=True):
-    """The same, each biz_type still to be read: so that an error says of which one it is."""
+    """The same, each one still to be read: so that an error says of which one it is."""
 
     biz_types: Annotated[dict[str, Raw], Meta(max_length=BIZ_TYPES_MAX)]
+    schedules: Annotated[dict[str, dict[str, Raw]], Meta(max_length=BIZ_TYPES_MAX)] = {}
     dry_run: bool = False
 
 
@@ -58,6 +74,7 @@ class ApplyOut(Struct):
 
     dry_run: bool
     changes: list[AppliedOut]
+    schedules: list[AppliedScheduleOut]
 
 
 _APPLY: Final = msgspec.json.Decoder(_ApplyRaw)
@@ -66,17 +83,35 @@ _NAMES: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 async def apply(context: Context, request: Request) -> Response:
-    """Make every biz_type named what it is declared to be, or change nothing."""
+    """Make every biz_type named what it is declared to be, or change nothing; then the schedules."""
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     asked = decode(_APPLY, await context.bodies.read(request))
-    puts = await context.registry.apply(
-        _makes(request, asked),
-        actor=actor_of(request).name,
-        dry_run=asked.dry_run,
-        root=_root,
-    )
-    return json_answer(ApplyOut(asked.dry_run, [_applied_out(put) for put in puts]))
+    makes = _makes(request, asked)
+    declared = read_declared(request, asked.schedules)
+    actor = actor_of(request).name
+
+    async def applied(*, dry_run: bool) -> list[Put]:
+        return await context.registry.apply(makes, actor=actor, dry_run=dry_run, root=_root)
+
+    schedules: list[AppliedScheduleOut] = []
+    if asked.dry_run or declared:
+        # Whatever is wrong with a schedule is said before anything is written.
+        puts = await applied(dry_run=True)
+        await context.registry.refresh()
+        schedules = await check_declared(context, declared, _as_they_will_be(context, puts))
+    if not asked.dry_run:
+        puts = await applied(dry_run=False)
+        schedules = await apply_declared(
+            context, declared, _as_they_will_be(context, puts), actor
+        )
+    return json_answer(ApplyOut(asked.dry_run, [_applied_out(put) for put in puts], schedules))
+
+
+def _as_they_will_be(context: Context, puts: list[Put]) -> dict[str, BizType]:
+    known = {name: context.registry.get(name) for name in context.registry.names()}
+    made = {put.biz.biz_type: put.biz for put in puts}
+    return {name: biz for name, biz in (known | made).items() if biz is not None}
 
 
 def _makes(request: Request, asked: _ApplyRaw) -> dict[str, tuple[Make, int | None]]:
@@ -132,11 +167,13 @@ OPERATIONS: Final = (
         handler=apply,
         name="apply",
         scope="configure",
-        summary="Make several biz_types what a file declares",
+        summary="Make several biz_types, and their schedules, what a file declares",
         text="As a PUT of each, in one transaction: all of it, or nothing where anything is wrong. "
         "But a biz_type whose declaration does not name paused stays paused, or not, as it is. "
-        "An on_failed may name one of the same request. What stands as declared is not written "
-        "again. With dry_run everything is checked and nothing written.",
+        "An on_failed may name one of the same request. Then the schedules, each in a transaction "
+        "of its own; nothing at all is written where one of them is wrong, and one whose "
+        "declaration does not name enabled stays enabled, or not, as it is. What stands as "
+        "declared is not written again. With dry_run everything is checked and nothing written.",
         takes={JSON: DeclarationIn},
         answers={200: Answer(text="What was changed, or would be", body=ApplyOut)},
         problems=("not-found", "stale-version", "too-large", "overloaded"),

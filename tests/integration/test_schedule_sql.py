@@ -214,10 +214,10 @@ async def test_there_is_no_schedule_without_its_biz_type(schedules: Schedules) -
 async def test_the_daemon_goes_on_where_the_change_ended(
     schedules: Schedules, hand: ScheduleHand, audits_hold: AuditsHold
 ) -> None:
-    await schedules.put(cron="*/20 * * * * *")
+    await schedules.put(cron="*/10 * * * * *")
     assert len(await schedules.tasks()) == store.FIRST_MAX
     await all_steps(hand)
-    assert await schedules.tasks() == [NOON + n * 20_000 for n in range(1, 181)]
+    assert await schedules.tasks() == [NOON + n * 10_000 for n in range(1, 361)]
     await audits_hold()
 
 
@@ -246,15 +246,16 @@ async def test_two_daemons_write_each_occurrence_once(
     for name in ("a", "b", "c"):
         await schedules.put(name, cron="* * * * * *")
     await asyncio.gather(all_steps(hand), all_steps(second))
-    tasks = await schedules.tasks()
-    assert tasks == [NOON + n * 1000 for n in range(1, 3601) for _ in range(3)]
+    half = NOON + HOUR // 2
+    tasks = [moment for moment in await schedules.tasks() if moment <= half]
+    assert tasks == [NOON + n * 1000 for n in range(1, 1801) for _ in range(3)]
     await audits_hold()
 
 
 async def test_a_change_beats_a_daemon_that_has_computed_the_version_before(
     schedules: Schedules, hands: Hands, hand: ScheduleHand, audits_hold: AuditsHold
 ) -> None:
-    await schedules.put(cron="*/20 * * * * *")
+    await schedules.put(cron="*/10 * * * * *")
     with hands.db.gate("schedule_generate") as gate:
         step = asyncio.create_task(hand.tick())
         await gate.arrived()
@@ -308,7 +309,6 @@ async def test_what_was_called_is_forgotten(
 ) -> None:
     await schedules.put(cron="*/20 * * * *")
     schedules.clock.freeze(NOON + HOUR + 120_000)
-    await schedules.db.read("SELECT 1", timeout_s=5)
     stored = await store.load(schedules.db, "orders", "s")
     assert stored is not None
     first = occurrence(stored, NOON + 1_200_000)

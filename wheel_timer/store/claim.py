@@ -88,6 +88,6 @@ def _claim(task_id: UUID, lease_until: int, rest: list[object]) -> Claim:
     return Claim._make(
         (
             task_id, start_time, biz_type, biz_id, attempts, failures, revision, life, stop,
-            lease_until, create_time, first_attempt_time, *payload,
+            lease_until, create_time, first_attempt_time, *payload, None,
         )
     )  # fmt: skip
