@@ -27,7 +27,8 @@ def test_references_are_read_where_the_file_is(tmp_path: Path) -> None:
     (tmp_path / "token.txt").write_text("Bearer t0ken\n")
     (tmp_path / "biz.toml").write_text(TOML)
     declared = read_declared(str(tmp_path / "biz.toml"), {"ORDERS_SECRET": "whsec_x"})
-    assert declared == {
+    assert declared.schedules == {}
+    assert declared.biz_types == {
         "orders": {
             "callback_url": "http://a.example/callback",
             "rate_limit": 2.5,
@@ -42,15 +43,17 @@ def test_json_is_known_by_its_first_character(tmp_path: Path) -> None:
     path = tmp_path / "biz"
     path.write_text(JSON)
     declared = read_declared(str(path), {"KEY": "k"})
-    assert declared == {"orders": {"secret": None, "callback_headers": {"x-key": "k"}}}
+    assert declared.biz_types == {"orders": {"secret": None, "callback_headers": {"x-key": "k"}}}
 
 
 @pytest.mark.parametrize(
     ("text", "told"),
     [
         ("[biz_types.o", "biz.toml"),
-        ("[schedules.x]", "schedules cannot be applied"),
-        ("[biz_types.o.schedules.x]", "biz_types.o: schedules cannot be applied"),
+        ("[schedules.x]", "a schedule belongs to its biz_type"),
+        ("[biz_types.o]\nschedules = 7", "biz_types.o.schedules: not a table"),
+        ("[biz_types.o.schedules.x]\nend_before = 2027-01-01", "a date has no place"),
+        ("[biz_types.o.schedules.x]\nend_before = 2027-01-01T00:00:00", "has no place"),
         ("[biz.o]", "unknown section 'biz'"),
         ("biz_types = 7", "not a table"),
         ('[biz_types.o]\nsecret = {env = "NONE"}', "biz_types.o.secret: the environment has no"),
@@ -92,3 +95,30 @@ def test_a_broken_file_does_not_show_its_secrets(tmp_path: Path) -> None:
         with pytest.raises(Failure) as refused:
             read_declared(str(tmp_path / "biz.toml"), {})
         assert "planted" not in str(refused.value)
+
+
+def test_schedules_stand_with_their_biz_type(tmp_path: Path) -> None:
+    (tmp_path / "biz.toml").write_text(
+        """
+        [biz_types.orders.schedules.report]
+        cron = "0 9 * * MON"
+        end_before = 2027-06-01T00:00:00Z
+        callback = { url = "http://a.example/", headers = { x-token = { env = "TOKEN" } } }
+
+        [biz_types.refunds]
+        callback_url = "http://a.example/callback"
+        schedules = {}
+        """
+    )
+    declared = read_declared(str(tmp_path / "biz.toml"), {"TOKEN": "t"})
+    assert declared.biz_types == {"refunds": {"callback_url": "http://a.example/callback"}}
+    assert declared.schedules == {
+        "orders": {
+            "report": {
+                "cron": "0 9 * * MON",
+                "end_before": "2027-06-01T00:00:00+00:00",
+                "callback": {"url": "http://a.example/", "headers": {"x-token": "t"}},
+            }
+        },
+        "refunds": {},
+    }

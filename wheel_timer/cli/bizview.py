@@ -48,10 +48,11 @@ def applied_view(applied: Mapping[str, Any]) -> RenderableType:
     """What was changed, or would be, setting by setting."""
     lines: list[RenderableType] = []
     counts = dict.fromkeys(_SIGNS, 0)
-    for change in applied["changes"]:
+    for change in [*applied["changes"], *applied.get("schedules", ())]:
         counts[change["action"]] += 1
         sign, style = _SIGNS[change["action"]]
-        lines.append(Text(f"{sign} {change['biz_type']}", style=style))
+        name = change["biz_type"] + (f"/{change['name']}" if "name" in change else "")
+        lines.append(Text(f"{sign} {name}", style=style))
         if change["action"] == "changed":
             lines += [_moved(n, change["old"][n], change["new"][n]) for n in change["new"]]
         elif change["action"] == "created":

@@ -1,11 +1,15 @@
 """
-The file of `biz apply`: biz_types in TOML or JSON, its secrets by reference.
+The file of `biz apply`: biz_types and their schedules in TOML or JSON, secrets by reference.
 
     [biz_types.orders]
     callback_url = "https://shop.example/timer"
     rate_limit = 50
     secret = { env = "ORDERS_SECRET" }                  # or { file = "orders.secret" }
     callback_headers = { authorization = { env = "ORDERS_TOKEN" }, x-shop = "7" }
+
+    [biz_types.orders.schedules.report]
+    cron = "0 9 * * MON"
+    timezone = "Asia/Shanghai"
 
 A reference stands where a write-only value does, a file's name is relative to the file that it
 stands in. `{ set = true }` keeps what is stored, `{ set = false }` removes it.
@@ -19,18 +23,29 @@ import os
 import sys
 import tomllib
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from wheel_timer.cli.exits import USAGE, Failure
 
 _SECTION: Final = "biz_types"
-_LATER: Final = "schedules"
+_SCHEDULES: Final = "schedules"
 
 
-def read_declared(name: str, environment: Mapping[str, str] = os.environ) -> dict[str, Any]:
+class Declared(NamedTuple):
     """
-    name -> what a PUT of the biz_type says, with every reference resolved. name: a path, or -.
+    What a PUT of each biz_type says, by its name; of each schedule, by biz_type and name. A
+    biz_type of which only schedules are declared is not among the first.
+    """
+
+    biz_types: dict[str, Any]
+    schedules: dict[str, dict[str, Any]]
+
+
+def read_declared(name: str, environment: Mapping[str, str] = os.environ) -> Declared:
+    """
+    What the file declares, with every reference resolved. name: a path, or -.
 
     Raises Failure (usage) for whatever is wrong with the file itself, before anything is sent.
     """
@@ -39,23 +54,59 @@ def read_declared(name: str, environment: Mapping[str, str] = os.environ) -> dic
     if not isinstance(parsed, dict):
         raise Failure(f"{name}: a table [{_SECTION}.NAME] is missing", USAGE)
     for section in parsed:
-        if section == _LATER:
-            raise Failure(f"{name}: {_LATER} cannot be applied by this version", USAGE)
+        if section == _SCHEDULES:
+            detail = f"a schedule belongs to its biz_type: {_SECTION}.NAME.{_SCHEDULES}.NAME"
+            raise Failure(f"{name}: {detail}", USAGE)
         if section != _SECTION:
             raise Failure(f"{name}: unknown section {section!r}; only {_SECTION}.NAME", USAGE)
     declared = parsed.get(_SECTION, {})
     if not isinstance(declared, dict):
         raise Failure(f"{name}: {_SECTION} is not a table of biz_types", USAGE)
-    biz_types: dict[str, Any] = {}
+    found = Declared({}, {})
     for biz_type, settings in declared.items():
         where = f"{name}: {_SECTION}.{biz_type}"
         if isinstance(settings, dict):
-            if _LATER in settings:
-                raise Failure(f"{where}: {_LATER} cannot be applied by this version", USAGE)
+            settings = dict(settings)
+            schedules = settings.pop(_SCHEDULES, None)
+            if schedules is not None:
+                found.schedules[biz_type] = _schedules(
+                    schedules, f"{where}.{_SCHEDULES}", directory, environment
+                )
+                if not settings:
+                    continue
             settings = _resolved(settings, where, directory, environment)
         _check_sendable(settings, where)
-        biz_types[biz_type] = settings
-    return biz_types
+        found.biz_types[biz_type] = settings
+    return found
+
+
+def _schedules(
+    declared: Any, where: str, directory: Path, environment: Mapping[str, str]
+) -> dict[str, Any]:
+    """The schedules of a biz_type by their names, references replaced, times as texts."""
+    if not isinstance(declared, dict):
+        raise Failure(f"{where}: not a table of schedules", USAGE)
+    schedules: dict[str, Any] = {}
+    for name, given in declared.items():
+        at = f"{where}.{name}"
+        if isinstance(given, dict):
+            given = {member: _moment(value) for member, value in given.items()}
+            callback = given.get("callback")
+            if isinstance(callback, dict) and isinstance(callback.get("headers"), dict):
+                resolved = _resolved(
+                    {"callback_headers": callback["headers"]}, at, directory, environment
+                )
+                given["callback"] = callback | {"headers": resolved["callback_headers"]}
+        _check_sendable(given, at)
+        schedules[name] = given
+    return schedules
+
+
+def _moment(value: Any) -> Any:
+    """TOML has times of its own; one without an offset is refused as any other of its kind."""
+    if isinstance(value, datetime) and value.tzinfo is not None:
+        return value.isoformat()
+    return value
 
 
 def _text(name: str) -> tuple[str, Path]:

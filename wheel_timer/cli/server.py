@@ -48,6 +48,10 @@ class Server:
         """POST body as JSON, and wait up to total_s."""
         return self._ask("POST", path, content=msgspec.json.encode(body), total_s=total_s)
 
+    def put(self, path: str, body: object) -> Any:
+        """PUT with body as JSON."""
+        return self._ask("PUT", path, content=msgspec.json.encode(body))
+
     def patch(self, path: str, body: object) -> Any:
         """PATCH with body as JSON."""
         return self._ask("PATCH", path, content=msgspec.json.encode(body))

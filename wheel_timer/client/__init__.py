@@ -1,7 +1,8 @@
 """
 The API from Python: `Client` for threads, `AsyncClient` for an event loop.
 
-    call.py, tasks.py, biz.py, operations.py, pull.py   what is sent, what is answered (pure)
+    call.py, tasks.py, biz.py, operations.py, schedules.py, pull.py   what is sent, what is
+                                                        answered (pure)
     results.py, errors.py                               what comes back
     client.py, parts.py, work.py                        sending, in a thread
     async_client.py, async_parts.py, async_work.py      sending, in an event loop
@@ -39,6 +40,7 @@ from wheel_timer.client.errors import (
 from wheel_timer.client.operations import DryRun, Operation
 from wheel_timer.client.pull import Reserved
 from wheel_timer.client.results import Attempt, Submitted, Task, Waiting
+from wheel_timer.client.schedules import Occurrence, Run, Schedule
 from wheel_timer.client.tasks import RejectedTask, SubmittedMany
 from wheel_timer.client.work import Job, Work
 
@@ -60,6 +62,7 @@ __all__ = [
     "Job",
     "KeyExists",
     "NotFound",
+    "Occurrence",
     "Operation",
     "Overloaded",
     "QuotaUsedUp",
@@ -68,6 +71,8 @@ __all__ = [
     "RejectedTask",
     "Reserved",
     "RotatedSecret",
+    "Run",
+    "Schedule",
     "ServerError",
     "StaleVersion",
     "Submitted",

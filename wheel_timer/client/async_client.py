@@ -13,7 +13,7 @@ from uuid import UUID
 import httpx
 
 from wheel_timer.client import tasks as task_calls
-from wheel_timer.client.async_parts import AsyncBizTypes, AsyncOperations, pages
+from wheel_timer.client.async_parts import AsyncBizTypes, AsyncOperations, AsyncSchedules, pages
 from wheel_timer.client.async_work import AsyncWork
 from wheel_timer.client.call import TRIES, Call, Tries
 from wheel_timer.client.connection import CONNECT_S, TOTAL_S, Options, unreachable
@@ -59,6 +59,7 @@ class AsyncClient:
         self._is_closed = False
         self.biz = AsyncBizTypes(self.send)
         self.operations = AsyncOperations(self.send)
+        self.schedules = AsyncSchedules(self.send)
 
     async def submit(self, biz_type: str, **task: Unpack[TaskFields]) -> Submitted:
         """

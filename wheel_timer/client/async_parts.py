@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import timedelta
 from typing import Any, Protocol, TypeVar, Unpack
@@ -10,10 +11,12 @@ from uuid import UUID
 from wheel_timer.biz import BizTypeOut
 from wheel_timer.client import biz as biz_calls
 from wheel_timer.client import operations as operation_calls
+from wheel_timer.client import schedules as schedule_calls
 from wheel_timer.client.biz import BizVersion, RotatedSecret
 from wheel_timer.client.call import Call
 from wheel_timer.client.operations import Action, DryRun, Operation
 from wheel_timer.client.results import Page
+from wheel_timer.client.schedules import Occurrence, Run, Schedule, ScheduleFields
 from wheel_timer.client.tasks import Filter, Seconds
 
 T = TypeVar("T")
@@ -153,3 +156,52 @@ class AsyncOperations:
     async def stop(self, operation_id: str | UUID) -> Operation:
         """Go no further; what is done stays done."""
         return await self._send(operation_calls.stop(operation_id))
+
+
+class AsyncSchedules:
+    """Timers that come back by a calendar."""
+
+    def __init__(self, send: Send) -> None:
+        self._send = send
+
+    async def put(self, biz_type: str, name: str, **fields: Unpack[ScheduleFields]) -> Schedule:
+        """Make it what is given; the rest is as by default. Raises InvalidRequest, NotFound."""
+        return await self._send(schedule_calls.put(biz_type, name, fields))
+
+    async def patch(self, biz_type: str, name: str, **fields: Unpack[ScheduleFields]) -> Schedule:
+        """Change what is given. What is to come is replaced; what came due goes on as it was."""
+        return await self._send(schedule_calls.patch(biz_type, name, fields))
+
+    async def get(self, biz_type: str, name: str) -> Schedule:
+        """One of them. Raises NotFound."""
+        return await self._send(schedule_calls.get(biz_type, name))
+
+    async def delete(self, biz_type: str, name: str) -> None:
+        """Take it away; once this returns no occurrence starts."""
+        await self._send(schedule_calls.delete(biz_type, name))
+
+    async def enable(self, biz_type: str, name: str) -> Schedule:
+        """Let it come due from now on."""
+        return await self._send(schedule_calls.enable(biz_type, name))
+
+    async def disable(self, biz_type: str, name: str) -> Schedule:
+        """Take its occurrences back; once this returns none starts."""
+        return await self._send(schedule_calls.disable(biz_type, name))
+
+    async def run(self, biz_type: str, name: str) -> Run:
+        """One more occurrence, now."""
+        return await self._send(schedule_calls.run(biz_type, name))
+
+    async def upcoming(
+        self, biz_type: str, name: str, count: int | None = None
+    ) -> builtins.list[Occurrence]:
+        """The next times that it comes due: 10, or `count`."""
+        return await self._send(schedule_calls.upcoming(biz_type, name, count))
+
+    def list(
+        self, biz_type: str | None = None, *, page_size: int | None = None
+    ) -> AsyncIterator[Schedule]:
+        """All of them, or those of a biz_type, without their payloads."""
+        return pages(
+            lambda cursor: self._send(schedule_calls.page(biz_type, page_size, cursor))
+        )

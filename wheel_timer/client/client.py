@@ -16,7 +16,7 @@ from wheel_timer.client import tasks as task_calls
 from wheel_timer.client.call import TRIES, Call, Tries
 from wheel_timer.client.connection import CONNECT_S, TOTAL_S, Options, unreachable
 from wheel_timer.client.errors import ClientError, refused
-from wheel_timer.client.parts import BizTypes, Operations, pages
+from wheel_timer.client.parts import BizTypes, Operations, Schedules, pages
 from wheel_timer.client.pull import OnError, Terms
 from wheel_timer.client.results import Submitted, Task
 from wheel_timer.client.tasks import (
@@ -64,6 +64,7 @@ class Client:
         self._is_closed = False
         self.biz = BizTypes(self.send)
         self.operations = Operations(self.send)
+        self.schedules = Schedules(self.send)
 
     def submit(self, biz_type: str, **task: Unpack[TaskFields]) -> Submitted:
         """
