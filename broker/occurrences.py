@@ -16,7 +16,7 @@ from uuid import UUID
 
 from wheel_timer.database import Database
 from wheel_timer.monotonic import monotonic_s
-from wheel_timer.schedule import Schedule, is_missed, is_passed_over
+from wheel_timer.schedule import Schedule, called_from, is_missed
 from wheel_timer.store.schedule import admit, terms
 from wheel_timer.task import Claim
 
@@ -89,14 +89,12 @@ class Occurrences:
                 self._known.clear()
             until_s = monotonic_s() + KNOWN_S
             known = _Known(schedule.version, until_s, passed_to=-1, called_from=1 << 62)
-        if scheduled <= known.passed_to:
-            return True
-        if scheduled >= known.called_from:
-            return False
-        is_over = is_passed_over(schedule, scheduled, now_ms)
-        if is_over:
-            known = known._replace(passed_to=scheduled)
+        if scheduled <= known.passed_to or scheduled >= known.called_from:
+            return scheduled <= known.passed_to
+        bound = called_from(schedule, scheduled, now_ms)
+        if bound > scheduled:
+            known = known._replace(passed_to=bound - 1, called_from=bound)
         else:
             known = known._replace(called_from=scheduled)
         self._known[schedule.schedule_id] = known
-        return is_over
+        return bound > scheduled

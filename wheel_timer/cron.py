@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from importlib import resources
-from itertools import islice, takewhile
+from itertools import takewhile
 from typing import Final
 from zoneinfo import ZoneInfo
 
@@ -216,8 +216,3 @@ def _wall(seconds: int) -> datetime:
 
 def _seconds(wall: datetime) -> int:
     return round((wall - _EPOCH).total_seconds())
-
-
-def first(moments: Iterator[int], count: int) -> list[int]:
-    """At most `count` of them."""
-    return list(islice(moments, count))

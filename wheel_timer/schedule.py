@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import chain, islice
+from itertools import chain, islice, takewhile
 from typing import Any, Final, Literal, NamedTuple
 from uuid import UUID
 
@@ -134,38 +134,25 @@ def plan(schedule: Schedule, now: int, to: int, limit: int) -> Plan:
 
 def _late(schedule: Schedule, begin: int, now: int) -> Iterator[int]:
     """The moments in [begin, now] that are to be called still."""
-    cron = Cron(schedule.cron, schedule.timezone)
     # Up to here all are missed, after it some are not: that hangs on their jitter.
     bound = max(begin - 1, now - schedule.misfire_after - schedule.jitter - 1)
-    recent = _until(schedule, bound, now)
+    recent = takewhile(lambda moment: moment <= now, moments(schedule, bound))
     if schedule.misfire == "all":
-        after = _from(schedule, begin)
-        return chain(_ended(schedule, cron.last(after, bound, MISSED_MAX)), recent)
+        return chain(_last(schedule, begin - 1, bound, MISSED_MAX), recent)
     fresh = (one for one in recent if not is_missed(schedule, occurrence(schedule, one).start, now))
     first = next(fresh, None)
     if first is not None:
         return chain([first], fresh)
-    if schedule.misfire == "skip":
-        return iter(())
-    end = now if schedule.end_before is None else min(now, schedule.end_before - 1)
-    return iter(cron.last(_from(schedule, begin), end, 1))
+    return iter(_last(schedule, begin - 1, now, 1) if schedule.misfire == "once" else ())
 
 
-def _from(schedule: Schedule, begin: int) -> int:
-    start = schedule.start_after
-    return begin - 1 if start is None else max(begin, start) - 1
-
-
-def _until(schedule: Schedule, after: int, to: int) -> Iterator[int]:
-    for moment in moments(schedule, after):
-        if moment > to:
-            return
-        yield moment
-
-
-def _ended(schedule: Schedule, found: list[int]) -> Iterator[int]:
-    end = schedule.end_before
-    return (moment for moment in found if end is None or moment < end)
+def _last(schedule: Schedule, after: int, to: int, count: int) -> list[int]:
+    """The last `count` moments in (after, to]."""
+    if schedule.start_after is not None:
+        after = max(after, schedule.start_after - 1)
+    if schedule.end_before is not None:
+        to = min(to, schedule.end_before - 1)
+    return Cron(schedule.cron, schedule.timezone).last(after, to, count)
 
 
 def is_missed(schedule: Schedule, start: int, now: float) -> bool:
@@ -173,16 +160,19 @@ def is_missed(schedule: Schedule, start: int, now: float) -> bool:
     return now - start > schedule.misfire_after
 
 
-def is_passed_over(schedule: Schedule, scheduled: int, now: int) -> bool:
-    """Whether an occurrence that was missed is not called any more, now that others came due."""
+def called_from(schedule: Schedule, scheduled: int, now: int) -> int:
+    """
+    Of an occurrence that was missed: from which moment on, itself or a later one's, occurrences are
+    called still, now that those after it came due. What lies before that is passed over.
+    """
     if schedule.misfire == "skip":
-        return True
+        return now + 1
     if schedule.misfire == "once":
-        after = first_moment(schedule, scheduled)
-        return after is not None and after + schedule.jitter <= now
+        found = _last(schedule, scheduled, now - schedule.jitter, 1)
+        return found[0] if found else scheduled
     missed_to = now - schedule.misfire_after - schedule.jitter
-    later = islice(_until(schedule, scheduled, missed_to), MISSED_MAX)
-    return sum(1 for _ in later) == MISSED_MAX
+    found = _last(schedule, scheduled, missed_to, MISSED_MAX)
+    return found[0] if len(found) == MISSED_MAX else scheduled
 
 
 def upcoming(schedule: Schedule, now: int, count: int) -> list[Occurrence]:

@@ -83,7 +83,7 @@ _NAMES: Final = msgspec.json.Decoder(dict[str, Raw])
 
 
 async def apply(context: Context, request: Request) -> Response:
-    """Make every biz_type named what it is declared to be, or change nothing; then the schedules."""
+    """Make every biz_type what it is declared to be, or change nothing; then the schedules."""
     if media_type(request) not in ("", JSON):
         raise unsupported(JSON)
     asked = decode(_APPLY, await context.bodies.read(request))
@@ -102,9 +102,7 @@ async def apply(context: Context, request: Request) -> Response:
         schedules = await check_declared(context, declared, _as_they_will_be(context, puts))
     if not asked.dry_run:
         puts = await applied(dry_run=False)
-        schedules = await apply_declared(
-            context, declared, _as_they_will_be(context, puts), actor
-        )
+        schedules = await apply_declared(context, declared, _as_they_will_be(context, puts), actor)
     return json_answer(ApplyOut(asked.dry_run, [_applied_out(put) for put in puts], schedules))
 
 

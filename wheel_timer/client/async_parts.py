@@ -202,6 +202,4 @@ class AsyncSchedules:
         self, biz_type: str | None = None, *, page_size: int | None = None
     ) -> AsyncIterator[Schedule]:
         """All of them, or those of a biz_type, without their payloads."""
-        return pages(
-            lambda cursor: self._send(schedule_calls.page(biz_type, page_size, cursor))
-        )
+        return pages(lambda cursor: self._send(schedule_calls.page(biz_type, page_size, cursor)))

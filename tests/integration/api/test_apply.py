@@ -102,7 +102,7 @@ async def test_what_else_is_refused(client: httpx.AsyncClient, orders: str) -> N
     for body, status in (
         ({}, 422),
         ({"biz_types": []}, 422),
-        ({"biz_types": {}, "schedules": {}}, 422),
+        ({"biz_types": {}, "schedules": []}, 422),
         ({"biz_types": {}, "dry_run": 1}, 422),
         ({"biz_types": {f"t{i}": {"callback_url": URL} for i in range(1001)}}, 422),
         ({"biz_types": {"orders": {"callback_url": URL, "version": 99_999}}}, 412),

@@ -46,6 +46,8 @@ FIELDS: Final = (
     *("callback", "retry", "max_age", "spread", "on_duplicate", "tasks", "reason", "secret"),
     *("callback_url", "callback_headers", "timeout", "rate_limit", "burst", "retention", "breaker"),
     *("on_failed", "callback_allow", "final_statuses", "name", "scopes", "biz_types", "expires"),
+    *("cron", "timezone", "enabled", "start_after", "end_before", "misfire", "misfire_after"),
+    *("jitter", "schedules"),
     *(
         "grace",
         "overlap",
@@ -133,6 +135,7 @@ async def test_one_wrong_field_in_a_good_body_is_told_of(asgi: Any, field: str) 
     good: dict[str, dict[str, Any]] = {
         "putBizType": {"callback_url": "http://127.0.0.1:9/"},
         "submitTask": {"biz_type": "orders", "delay": 3600},
+        "putSchedule": {"cron": "0 9 * * *"},
         "startOperation": {"action": "cancel", "filter": {"biz_type": "orders"}, "dry_run": True},
     }
     for operation in OPERATIONS:

@@ -96,6 +96,7 @@ async def test_a_task_is_found_by_either_of_its_ids(client: httpx.AsyncClient, o
         "retry": {"max_attempts": 2},
         "max_age": 2.5,
         "schedule_id": None,
+        "scheduled_time": None,
         "attempt_log": [],
         "biz_data": {"x": 1},
     }
