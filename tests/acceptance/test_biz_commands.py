@@ -75,7 +75,7 @@ def test_a_bad_file_changes_nothing(up: Up, declared: Path) -> None:
     refused = wheel_timer("biz", "apply", str(declared), *at)
     assert (refused.returncode, refused.stdout) == (3, "")
     assert "#/biz_types/shop.dead/timeout" in refused.stderr
-    declared.write_text("[schedules.x]")
+    declared.write_text("[schedule.x]")
     assert wheel_timer("biz", "apply", str(declared), *at).returncode == 2
     assert wheel_timer("biz", "show", "shop", *at).returncode == 1
 

@@ -30,6 +30,7 @@ from tests.bench import (
     prompt,
     pull,
     reap,
+    schedules,
     snapshot,
     submits,
 )
@@ -48,6 +49,7 @@ FIGURES: Final = (
     Figure("race", "20,000 cancels within 5 ms of their moments or claims", changes.measure_races),
     Figure("pull", "submit, reserve and finish by 1 to 50 workers", pull.measure),
     Figure("operation", "100,000 timers cancelled by one operation", operation.measure),
+    Figure("schedules", "an hour of 10,000 schedules", schedules.measure),
     Figure("reap", "500,000 expired timers of one partition go", reap.measure),
     Figure("audits", "every audit on 10,000,000 tasks", audits.measure),
     Figure("idle", "nothing due", idle.measure),
