@@ -203,7 +203,8 @@ $$;
 -- take back what the version before has put on the wheel, and begin with what the new one brings.
 --
 -- In:  p_settings: the columns cron, timezone, enabled, start_after, end_before, misfire,
---      misfire_after, overlap, jitter, content_type, callback. p_cut: up to here the version
+--      misfire_after, overlap, jitter, content_type, callback. p_now: the moment of the change, by
+--      the database's clock as the caller knows it. p_cut: up to here the version
 --      before goes on, from there on this one; null: nothing of it goes on. p_limit: what is taken
 --      back at most; is there more, only that is done, and the caller comes again.
 --      p_next_time, p_task_ids, ...: its first occurrences, and where the rest begins.
@@ -212,7 +213,8 @@ $$;
 -- Locks: fence shared, the biz_type (KEY SHARE), the schedule, then as the two functions above
 CREATE FUNCTION wheel_schedule_put_v1(
     p_shard smallint, p_schedule_id uuid, p_expected bigint, p_biz_type text, p_name text,
-    p_settings jsonb, p_biz_data bytea, p_cut bigint, p_limit integer, p_next_time bigint,
+    p_settings jsonb, p_biz_data bytea, p_now bigint, p_cut bigint, p_limit integer,
+    p_next_time bigint,
     p_task_ids uuid[], p_start_times bigint[], p_scheduled_times bigint[],
     p_actor text, p_action text, p_old jsonb, p_new jsonb,
     p_retention_ms bigint, p_lookahead_ms bigint,
@@ -223,11 +225,9 @@ SET search_path FROM CURRENT
 SET lock_timeout = '5s'
 AS $$
 DECLARE
-    v_now     bigint;
     v_is_more boolean;
 BEGIN
     PERFORM wheel_fence_v1(p_shard);
-    v_now := wheel_now_ms();
     near := '{}';
     under_way := 0;
     PERFORM FROM timer_biz AS b WHERE b.biz_type = p_biz_type FOR KEY SHARE;
@@ -241,7 +241,7 @@ BEGIN
             enabled, cron, timezone, start_after, end_before, misfire, misfire_after, overlap,
             jitter, content_type, callback, biz_data
         )
-        SELECT p_schedule_id, p_shard, p_biz_type, p_name, 1, v_now, v_now, p_next_time,
+        SELECT p_schedule_id, p_shard, p_biz_type, p_name, 1, p_now, p_now, p_next_time,
             s.enabled, s.cron, s.timezone, s.start_after, s.end_before, s.misfire,
             s.misfire_after, s.overlap, s.jitter, s.content_type, s.callback, p_biz_data
         FROM jsonb_to_record(p_settings) AS s(
@@ -272,7 +272,7 @@ BEGIN
             RETURN;
         END IF;
         UPDATE timer_schedule AS t
-        SET version = t.version + 1, update_time = v_now, next_time = p_next_time,
+        SET version = t.version + 1, update_time = p_now, next_time = p_next_time,
             enabled = s.enabled, cron = s.cron, timezone = s.timezone,
             start_after = s.start_after, end_before = s.end_before, misfire = s.misfire,
             misfire_after = s.misfire_after, overlap = s.overlap, jitter = s.jitter,
@@ -289,7 +289,7 @@ BEGIN
         p_task_ids, p_start_times, p_scheduled_times, p_lookahead_ms
     );
     INSERT INTO timer_change (time, actor, action, object, old, new)
-    VALUES (v_now, p_actor, p_action, p_biz_type || '/' || p_name, p_old, p_new);
+    VALUES (p_now, p_actor, p_action, p_biz_type || '/' || p_name, p_old, p_new);
     verdict := 'written';
 END
 $$;

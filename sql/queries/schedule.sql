@@ -48,7 +48,7 @@ SELECT p.verdict, p.near, p.under_way
 FROM wheel_schedule_put_v1(
     CAST(:shard AS smallint), CAST(:schedule_id AS uuid), CAST(:expected AS bigint),
     CAST(:biz_type AS text), CAST(:name AS text), CAST(CAST(:settings AS text) AS jsonb),
-    CAST(:biz_data AS bytea), CAST(:cut AS bigint), CAST(:limit AS integer),
+    CAST(:biz_data AS bytea), CAST(:now AS bigint), CAST(:cut AS bigint), CAST(:limit AS integer),
     CAST(:next_time AS bigint), CAST(:task_ids AS uuid[]), CAST(:start_times AS bigint[]),
     CAST(:scheduled_times AS bigint[]), CAST(:actor AS text), CAST(:action AS text),
     CAST(CAST(:old AS text) AS jsonb), CAST(CAST(:new AS text) AS jsonb),

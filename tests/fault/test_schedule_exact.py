@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from typing import Final
+from typing import Any, Final
 from uuid import UUID
 
 import pytest
@@ -33,7 +33,7 @@ async def test_every_second_of_an_hour_is_called_once(
 ) -> None:
     clock.freeze(NOON)
     # A short horizon: it is generated piece by piece, under one leader after the other.
-    settings = {"schedule_horizon": 300}
+    settings: dict[str, Any] = {"schedule_horizon": 300}
     daemons = [await cluster.daemon(**settings) for _ in range(2)]
     await cluster.broker()
     leader = await leading(daemons)

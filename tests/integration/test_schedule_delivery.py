@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 from uuid import UUID
 
@@ -129,3 +130,29 @@ async def test_what_somebody_runs_is_called_however_late(
     await resting_delivery.run("UPDATE timer_task SET revision = 2 WHERE task_id = %s", ids)
     await resting_delivery.start()
     assert await resting_delivery.settled(ids) == ["finished"]
+
+
+@pytest.mark.timing
+async def test_disabled_a_tenth_of_a_second_before_it_is_due_by_somebody_else(
+    delivery: Delivery, endpoint: Endpoint, audits_hold: AuditsHold
+) -> None:
+    """The broker has read it, and holds it for its moment; the change is another process' doing."""
+    now = math.ceil(delivery.clock.now_ms())
+    put = await scheduled(delivery, now, cron="* * * * * *")
+    await delivery.event_center.publish_direct(put.near)
+    due = [ref.start_time_ms for ref in put.near]
+    await delivery.until(lambda: delivery.clock.now_ms() >= due[-1] - 100)
+    other = Wheel(1, delivery.clock.now_ms, HOUR, 1000)
+    disabled = await store.change(
+        delivery.db,
+        "orders",
+        "s",
+        lambda _: msgspec.structs.replace(put.schedule, enabled=False),
+        other,
+        actor="test",
+        action="schedule.disable",
+    )
+    assert disabled.under_way == 0
+    await delivery.until(lambda: delivery.clock.now_ms() >= due[-1] + 300)
+    assert len(endpoint.received) == len(due) - 1
+    await audits_hold()

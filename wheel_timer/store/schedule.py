@@ -160,6 +160,7 @@ async def change(
                 "name": name,
                 "settings": _text(settings(made)),
                 "biz_data": made.biz_data,
+                "now": cut,
                 "cut": cut if made.enabled else None,
                 "limit": TAKE_MAX,
                 "next_time": first.next_time,
