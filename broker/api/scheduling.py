@@ -1,5 +1,5 @@
 """
-From the JSON of a schedule to what it is to become, with every rule on the way; and back. Pure.
+From the JSON of a schedule to what it is to become, with every rule on the way. Pure.
 
 A PUT says the whole of it, a PATCH is RFC 7396 over what a GET shows. Write-only header values stay
 where they are left out or sent back as marks, and null takes them away, as those of a biz_type.
@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import re
-from base64 import b64encode
 from collections.abc import Mapping
 from typing import Annotated, Any, Final
 from uuid import UUID
@@ -27,14 +26,14 @@ from broker.api.intake import (
     nesting_is_within,
     read_payload,
 )
-from broker.api.times import BadTime, format_time, parse_start_time
-from broker.api.view import CallbackOut, Time, callback_out, is_json
+from broker.api.scheduleview import schedule_out
+from broker.api.times import BadTime, parse_start_time
 from broker.guard import Guard
 from wheel_timer.biz import BizType
 from wheel_timer.callback import Callback, Mark, Method, TimeoutS, Url, escaped, is_write_only
 from wheel_timer.cron import CRON_CHARACTERS_MAX, check_cron
 from wheel_timer.errors import FieldError, InvalidTask, StaleVersion
-from wheel_timer.schedule import Misfire, Overlap, Schedule, first_moment
+from wheel_timer.schedule import Misfire, Overlap, Schedule
 
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
 POLICY_S_MAX: Final = 86_400
@@ -106,37 +105,12 @@ class ScheduleIn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         return "ScheduleIn()"
 
 
-class ScheduleItem(Struct, kw_only=True):
-    """
-    A schedule in a list. version grows with every change. next_time: of its next occurrence, by
-    the cron; null where it is disabled, or none comes.
-    """
+class SchedulePatch(ScheduleIn, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a PATCH may say: any part of it."""
 
-    schedule_id: UUID
-    biz_type: str
-    name: str
-    version: int
-    cron: str
-    timezone: str
-    enabled: bool
-    next_time: Time | None
-    start_after: Time | None
-    end_before: Time | None
-    misfire: Misfire
-    misfire_after: float
-    overlap: Overlap
-    jitter: float
-    content_type: str | None
-    callback: CallbackOut | None
-    create_time: Time
-    update_time: Time
-
-
-class ScheduleOut(ScheduleItem, kw_only=True):
-    """The same with its payload: biz_data where that is JSON, else biz_data_base64."""
-
-    biz_data: Raw | UnsetType = UNSET
-    biz_data_base64: str | UnsetType = UNSET
+    cron: Annotated[  # type: ignore[assignment]
+        str | UnsetType, Meta(examples=["0 9 * * MON"])
+    ] = UNSET
 
 
 _SCHEDULE: Final = msgspec.json.Decoder(ScheduleIn)
@@ -254,46 +228,6 @@ def patched(before: Schedule, body: bytes) -> ScheduleIn:
     return decode_schedule(msgspec.json.encode(said))
 
 
-def schedule_item(schedule: Schedule, now_ms: int) -> ScheduleItem:
-    """A schedule as a list shows it."""
-    return ScheduleItem(**_members(schedule, now_ms))
-
-
-def schedule_out(schedule: Schedule, now_ms: int) -> ScheduleOut:
-    """A schedule as a GET shows it."""
-    shown = ScheduleOut(**_members(schedule, now_ms))
-    if schedule.biz_data is not None:
-        if is_json(schedule.biz_data, schedule.content_type):
-            shown.biz_data = Raw(schedule.biz_data)
-        else:
-            shown.biz_data_base64 = b64encode(schedule.biz_data).decode()
-    return shown
-
-
-def _members(schedule: Schedule, now_ms: int) -> dict[str, Any]:
-    comes = first_moment(schedule, now_ms) if schedule.enabled else None
-    return {
-        "schedule_id": schedule.schedule_id,
-        "biz_type": schedule.biz_type,
-        "name": schedule.name,
-        "version": schedule.version,
-        "cron": schedule.cron,
-        "timezone": schedule.timezone,
-        "enabled": schedule.enabled,
-        "next_time": _time(comes),
-        "start_after": _time(schedule.start_after),
-        "end_before": _time(schedule.end_before),
-        "misfire": schedule.misfire,
-        "misfire_after": schedule.misfire_after / 1000,
-        "overlap": schedule.overlap,
-        "jitter": schedule.jitter / 1000,
-        "content_type": schedule.content_type,
-        "callback": None if schedule.callback is None else callback_out(schedule.callback),
-        "create_time": format_time(schedule.create_time),
-        "update_time": format_time(schedule.update_time),
-    }
-
-
 def _said(schedule: Schedule) -> dict[str, Raw]:
     """What a PUT of the schedule as it is would say, member by member."""
     shown = msgspec.to_builtins(schedule_out(schedule, 0))
@@ -362,7 +296,3 @@ def _moment(raw: Raw | UnsetType, name: str, errors: list[FieldError]) -> int | 
 
 def _ms(seconds: float) -> int:
     return math.ceil(round(seconds * 1000, 3))
-
-
-def _time(moment_ms: int | None) -> str | None:
-    return None if moment_ms is None else format_time(moment_ms)
