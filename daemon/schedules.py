@@ -8,7 +8,7 @@ written is written: a step that is repeated finds its schedules further on, or c
 task_ids; two daemons at the same step find that the other has moved them. What came due while no
 daemon did this goes by each schedule's misfire policy (wheel_timer/schedule.py).
 
-After a step there is a look each LOOK_EACH_S: what a change has put on the wheel by itself
+With nothing to do there is a look each LOOK_EACH_S: what a change has put on the wheel by itself
 (wheel_timer/store/schedule.py) lasts longer.
 """
 
@@ -32,10 +32,11 @@ from wheel_timer.task import Ref
 
 log: Final = logging.getLogger(__name__)
 
-LOOK_EACH_S: Final = 2.0
+# A tenth of what a change of a schedule puts on the wheel by itself, if it comes each second.
+LOOK_EACH_S: Final = 10.0
 # Who moves a test's clock waits for what comes due by it.
-TEST_LOOK_EACH_S: Final = 0.01
-FORGET_EACH_S: Final = 30.0
+TEST_LOOK_EACH_S: Final = 0.02
+FORGET_EACH_S: Final = 60.0
 # One whose occurrences cannot be computed or written is left alone so long, for the others' sake.
 SET_ASIDE_S: Final = 60.0
 
@@ -67,7 +68,7 @@ class ScheduleHand:
     async def tick(self) -> Tick:
         """One page. Raises DatabaseUnavailable."""
         if not self._clock.is_known():
-            return Tick(0, LOOK_EACH_S)
+            return Tick(0, 1.0)
         if time.monotonic() >= self._forget_s:
             looked = await store.forget(self._db, self._leader.shard)
             if looked < store.FORGET_ROWS:
@@ -85,7 +86,13 @@ class ScheduleHand:
         )
         if plans and (is_more or len(found) == PAGE_SCHEDULES):
             return Tick(len(plans), 0.0)
-        return Tick(len(plans), TEST_LOOK_EACH_S if self._clock.is_test else LOOK_EACH_S)
+        return Tick(len(plans), self._look_s())
+
+    def _look_s(self) -> float:
+        if self._clock.is_test:
+            return TEST_LOOK_EACH_S
+        # Often enough for a horizon that is short.
+        return min(LOOK_EACH_S, self._horizon_ms / 4000)
 
     def _plans(self, found: list[Due], now_ms: int) -> list[tuple[Schedule, Plan]]:
         """What a page holds of them: the earliest whole, of the last one perhaps a part."""

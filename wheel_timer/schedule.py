@@ -62,7 +62,7 @@ class Schedule(Struct, frozen=True, kw_only=True):
 
     def __repr__(self) -> str:
         # Neither payload nor header values may reach a log by way of a traceback.
-        return f"Schedule({self.biz_type!r}, {self.name!r}, version={self.version})"
+        return f"schedule {self.biz_type}/{self.name}"
 
 
 class Occurrence(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from functools import partial
 from typing import Annotated, Any, Final
 
@@ -17,6 +18,7 @@ from broker.api.cursor import decode_cursor, encode_cursor
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.paging import PAGING, limit_of
+from broker.api.problems import invalid
 from broker.api.scheduleview import ScheduleItem, ScheduleOut, schedule_item, schedule_out
 from broker.api.scheduling import (
     ScheduleIn,
@@ -27,11 +29,13 @@ from broker.api.scheduling import (
     read_schedule,
 )
 from broker.api.verb import read_nothing
-from wheel_timer.biz import BizType, is_biz_type
+from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, is_biz_type
 from wheel_timer.errors import NotFound
 from wheel_timer.schedule import Schedule
 from wheel_timer.store import schedule as store
 from wheel_timer.store.schedule import Make, Put, Wheel, missing
+
+log: Final = logging.getLogger(__name__)
 
 # What a broker had claimed when its schedule was changed is called within this: claims are granted
 # 20 ms ahead of their moment.
@@ -58,15 +62,19 @@ async def list_schedules(
     """Schedules, of all biz_types that the key sees or of one."""
     query = dict(request.query_params)
     biz_type = request.path_params["biz_type"] if of_biz_type else query.get("biz_type")
-    if biz_type is not None:
+    if of_biz_type:
+        await biz_of(context, biz_type)
+    elif biz_type is not None:
+        if not is_biz_type(biz_type):
+            raise invalid(f"biz_type: {BIZ_TYPE_PATTERN}")
         actor_of(request).check_sees(biz_type)
-        if of_biz_type:
-            await biz_of(context, biz_type)
     limit = limit_of(query.get("limit"))
     after = _After("", "")
     query["biz_type"] = biz_type or ""
     if "cursor" in query:
         after = decode_cursor(query, query["cursor"], _After)
+        if not (is_biz_type(after.biz_type) and is_name(after.name)):
+            raise invalid("cursor: not one that a list has given")
     found = await store.page(context.db, biz_type, (after.biz_type, after.name), limit + 1)
     cursor = None
     if len(found) > limit:
@@ -166,6 +174,8 @@ async def make_so(
     put = await store.change(
         context.db, biz_type, name, make, wheel_of(context), actor=actor, action=action
     )
+    if put.changed:
+        log.info("%s is at version %d (%s)", put.schedule, put.schedule.version, action)
     if put.near:
         context.submitter.publish_soon(put.near)
     await _let_start(put.under_way)

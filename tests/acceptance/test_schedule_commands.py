@@ -80,7 +80,7 @@ async def test_a_week_is_lived_through_in_a_moment(test_up: Up, endpoint: Endpoi
         await client.biz.put("days", callback_url=endpoint.url)
         made = await client.schedules.put("days", "daily", cron="0 12 * * *", timezone="UTC")
         assert made.next_time is not None
-        moved = wheel_timer_clock(test_up, made.next_time + timedelta(days=6, hours=1))
+        moved = await moved_to(test_up, made.next_time + timedelta(days=6, hours=1))
         assert moved >= made.next_time
         called = [call.headers["wheel-timer-scheduled-time"] for call in endpoint.received]
         expected = [made.next_time + timedelta(days=n) for n in range(7)]
@@ -89,15 +89,16 @@ async def test_a_week_is_lived_through_in_a_moment(test_up: Up, endpoint: Endpoi
             str(made.schedule_id)
         }
         await client.schedules.disable("days", "daily")
-        wheel_timer_clock(test_up, made.next_time + timedelta(days=9))
+        await moved_to(test_up, made.next_time + timedelta(days=9))
         assert len(endpoint.received) == 7
         assert [one.name async for one in client.schedules.list("days")] == ["daily"]
         assert (await client.schedules.upcoming("days", "daily", 1))[0].scheduled_time.hour == 12
         await client.schedules.delete("days", "daily")
 
 
-def wheel_timer_clock(running: Up, to: datetime) -> datetime:
+async def moved_to(running: Up, to: datetime) -> datetime:
     """Move the test's clock there; what it shows then."""
-    answer = httpx.put(f"{running.url}/v1/clock", json={"now": to.isoformat()}, timeout=60)
+    async with httpx.AsyncClient(timeout=60) as http:
+        answer = await http.put(f"{running.url}/v1/clock", json={"now": to.isoformat()})
     assert answer.status_code == 200, answer.text
     return datetime.fromisoformat(answer.json()["now"]).astimezone(UTC)
