@@ -11,15 +11,15 @@ FROM unnest(CAST(:biz_types AS text[]), CAST(:names AS text[])) AS r(biz_type, n
 JOIN timer_schedule AS s ON s.biz_type = r.biz_type AND s.name = r.name
 
 -- name: schedule_page
--- A page of schedules in the order of biz_type and name.
+-- A page of schedules in the order of biz_type and name, without their payloads.
 -- In:    biz_type text or null: of this one only; after_biz_type, after_name text: behind these;
 --        limit
--- Out:   as schedule_load
+-- Out:   as schedule_load, biz_data null
 -- Cost:  one index range
 -- Locks: none
 SELECT s.schedule_id, s.biz_type, s.name, s.shard, s.version, s.cron, s.timezone, s.enabled,
     s.misfire, s.misfire_after, s.overlap, s.jitter, s.start_after, s.end_before, s.next_time,
-    s.content_type, CAST(s.callback AS text), s.biz_data, s.create_time, s.update_time
+    s.content_type, CAST(s.callback AS text), CAST(NULL AS bytea), s.create_time, s.update_time
 FROM timer_schedule AS s
 WHERE (s.biz_type, s.name) > (CAST(:after_biz_type AS text), CAST(:after_name AS text))
     AND (CAST(:biz_type AS text) IS NULL OR s.biz_type = CAST(:biz_type AS text))

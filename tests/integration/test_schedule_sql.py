@@ -15,6 +15,8 @@ from daemon.schedules import ScheduleHand
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, NewHands
+from tests.fix_lanes import Lanes
+from tests.fix_sessions import Sessions
 from wheel_timer.biz import BizTypeIn
 from wheel_timer.database import Database
 from wheel_timer.errors import InvalidTask
@@ -332,3 +334,28 @@ async def test_while_one_is_not_settled_no_other_is_admitted(schedules: Schedule
     assert await store.admit(schedules.db, ids[1:]) == {two.task_id}
     await schedules.put(enabled=False)  # the first is cancelled, and so settled
     assert await store.admit(schedules.db, ids[1:]) == set()
+
+
+async def test_what_is_due_by_now_is_published_at_once(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand, lanes: Lanes
+) -> None:
+    put = await schedules.put(cron="0 14 * * *")
+    at_two = NOON + 2 * HOUR
+    schedules.clock.freeze(at_two + 10_000)
+    await hands.clock.measure()
+    await all_steps(hand)
+    assert await lanes.ids() == [occurrence(put.schedule, at_two).task_id]
+
+
+async def test_one_that_cannot_be_computed_keeps_no_other_waiting(
+    schedules: Schedules, hands: Hands, hand: ScheduleHand, sessions: Sessions
+) -> None:
+    for name in ("broken", "whole"):
+        await schedules.put(name, cron="0 14 * * *")
+    await sessions.value(
+        "UPDATE timer_schedule SET timezone = 'Mars/X' WHERE name = 'broken' RETURNING 1"
+    )
+    schedules.clock.freeze(NOON + 2 * HOUR)
+    await hands.clock.measure()
+    assert await all_steps(hand) == 0
+    assert await schedules.tasks() == [NOON + 2 * HOUR]

@@ -109,7 +109,7 @@ async def load_all(
 async def page(
     db: Database, biz_type: str | None, after: tuple[str, str], limit: int
 ) -> list[Schedule]:
-    """Schedules in the order of biz_type and name, behind a pair of them."""
+    """Schedules in the order of biz_type and name, behind a pair of them; without payloads."""
     params = {
         "biz_type": biz_type,
         "after_biz_type": after[0],
@@ -202,7 +202,8 @@ def _begun(
     if not made.enabled:
         return made, Plan([], None)
     made = msgspec.structs.replace(made, next_time=first_moment(made, cut))
-    first = plan(made, cut, cut + wheel.horizon_ms, FIRST_MAX)
+    limit = min(FIRST_MAX, max(1, PAGE_BYTES // max(1, len(made.biz_data or b""))))
+    first = plan(made, cut, cut + wheel.horizon_ms, limit)
     return msgspec.structs.replace(made, next_time=first.next_time), first
 
 
