@@ -61,9 +61,9 @@ async def list_schedules(
 ) -> Response:
     """Schedules, of all biz_types that the key sees or of one."""
     query = dict(request.query_params)
-    biz_type = request.path_params["biz_type"] if of_biz_type else query.get("biz_type")
+    biz_type: str | None = query.get("biz_type")
     if of_biz_type:
-        await biz_of(context, biz_type)
+        biz_type = (await biz_of(context, request.path_params["biz_type"])).biz_type
     elif biz_type is not None:
         if not is_biz_type(biz_type):
             raise invalid(f"biz_type: {BIZ_TYPE_PATTERN}")

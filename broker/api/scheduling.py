@@ -52,21 +52,23 @@ class ScheduleCallback(Struct, frozen=True, forbid_unknown_fields=True):
     timeout: TimeoutS | None = None
 
 
-class ScheduleIn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+CronField = Annotated[
+    str,
+    Meta(
+        min_length=1,
+        max_length=CRON_CHARACTERS_MAX,
+        description="minute hour day-of-month month day-of-week, or seconds in front of these",
+        examples=["0 9 * * MON", "*/10 * * * * *"],
+    ),
+]
+
+
+class ScheduleFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    A timer that comes back. biz_type, name and version are taken as checks, so that what a GET
+    What PUT and PATCH both say. biz_type, name and version are taken as checks, so that what a GET
     showed can be sent back. Occurrences are in [start_after, end_before).
     """
 
-    cron: Annotated[
-        str,
-        Meta(
-            min_length=1,
-            max_length=CRON_CHARACTERS_MAX,
-            description="minute hour day-of-month month day-of-week, or seconds in front of these",
-            examples=["0 9 * * MON", "*/10 * * * * *"],
-        ),
-    ]
     timezone: Annotated[
         str, Meta(max_length=64, description="IANA", examples=["Asia/Shanghai", "UTC"])
     ] = "UTC"
@@ -102,15 +104,19 @@ class ScheduleIn(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     version: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
 
     def __repr__(self) -> str:
-        return "ScheduleIn()"
+        return f"{type(self).__name__}()"
 
 
-class SchedulePatch(ScheduleIn, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a PATCH may say: any part of it."""
+class ScheduleIn(ScheduleFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A timer that comes back, the whole of it."""
 
-    cron: Annotated[  # type: ignore[assignment]
-        str | UnsetType, Meta(examples=["0 9 * * MON"])
-    ] = UNSET
+    cron: CronField
+
+
+class SchedulePatch(ScheduleFields, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Any part of it."""
+
+    cron: CronField | UnsetType = UNSET
 
 
 _SCHEDULE: Final = msgspec.json.Decoder(ScheduleIn)

