@@ -236,15 +236,12 @@ def patched(before: Schedule, body: bytes) -> ScheduleIn:
 
 def _said(schedule: Schedule) -> dict[str, Raw]:
     """What a PUT of the schedule as it is would say, member by member."""
-    shown = msgspec.to_builtins(schedule_out(schedule, 0))
-    said = {
-        name: Raw(msgspec.json.encode(shown[name]))
+    shown = _PATCH.decode(msgspec.json.encode(schedule_out(schedule, 0)))
+    return {
+        name: shown[name]
         for name in ScheduleIn.__struct_fields__
-        if shown.get(name) is not None and name not in ("biz_data", "version")
+        if name != "version" and name in shown and bytes(shown[name]) != b"null"
     }
-    if schedule.biz_data is not None and "biz_data_base64" not in said:
-        said["biz_data"] = Raw(schedule.biz_data)
-    return said
 
 
 def _merged(target: Any, patch: Any) -> Any:

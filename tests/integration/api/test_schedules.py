@@ -155,6 +155,20 @@ async def test_what_nobody_is_told_of(client: httpx.AsyncClient, orders: str) ->
     assert none.json()["callback"] is None
 
 
+async def test_a_payload_stays_byte_for_byte(
+    client: httpx.AsyncClient, orders: str, db: Database
+) -> None:
+    said = b'{"cron": "0 9 * * *", "biz_data": {"n": 1.50,  "\\u00e9": "\xc3\xa9"}}'
+    made = await client.put(PATH, content=said)
+    assert made.status_code == 201, made.text
+    patched = await client.patch(PATH, json={"jitter": 1, "overlap": "skip"})
+    assert (patched.status_code, patched.json()["version"]) == (200, 2)
+    stored = (await db.read("SELECT biz_data FROM timer_schedule", timeout_s=5))[1]
+    assert bytes(stored[0][0]) == b'{"n": 1.50,  "\\u00e9": "\xc3\xa9"}'
+    # A payload of null is one; and a PATCH takes it away.
+    assert "biz_data" not in (await client.patch(PATH, json={"biz_data": None})).json()
+
+
 async def test_a_payload_that_is_no_json_stays_as_it_is(
     client: httpx.AsyncClient, orders: str
 ) -> None:
