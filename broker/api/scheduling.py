@@ -26,6 +26,7 @@ from broker.api.intake import (
     nesting_is_within,
     read_payload,
 )
+from broker.api.problems import invalid
 from broker.api.scheduleview import schedule_out
 from broker.api.times import BadTime, parse_start_time
 from broker.guard import Guard
@@ -212,6 +213,11 @@ def patched(before: Schedule, body: bytes) -> ScheduleIn:
     Raises InvalidTask, or Refused (400) for no JSON.
     """
     patch = decode(_PATCH, body)
+    # The decoder has passed over the values without looking into their strings.
+    try:
+        body.decode()
+    except UnicodeDecodeError:
+        raise invalid("the body is not UTF-8", status=400) from None
     if not nesting_is_within(body, NESTING_MAX):
         raise InvalidTask([FieldError(f"nested deeper than {NESTING_MAX}", "#")])
     unknown = [name for name in patch if name not in ScheduleIn.__struct_fields__]

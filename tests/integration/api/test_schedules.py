@@ -230,6 +230,10 @@ async def test_what_is_not_there(client: httpx.AsyncClient, orders: str) -> None
         assert answer.status_code == 404, (method, path)
     stale = await client.put(PATH, json=HOURLY | {"version": 7})
     assert stale.status_code == 412
+    await client.put(PATH, json=HOURLY | {"callback": {"url": "http://127.0.0.1:9/"}})
+    for body in (b'{"callback": "\xff"}', b'{"callback": {"url": "\xff"}}', b'{"cron": "\xff"}'):
+        assert (await client.patch(PATH, content=body)).status_code == 400
+    assert (await client.patch(PATH, json={"callback": {"headers": []}})).status_code == 422
 
 
 async def test_lists_go_page_by_page(client: httpx.AsyncClient, orders: str) -> None:
