@@ -100,6 +100,8 @@ class ScheduleHand:
         room, free_bytes = PAGE_OCCURRENCES, PAGE_BYTES
         for schedule, data_bytes in found:
             limit = min(room, free_bytes // data_bytes if data_bytes else room)
+            # One at least, however much it carries.
+            limit = limit if plans else max(1, limit)
             if limit < 1:
                 break
             if self._is_aside(schedule):
