@@ -92,7 +92,8 @@ class Claim(NamedTuple):
 
     attempt: this attempt's number and the claim's token. failures: the retry budget used so far,
     with the `lost` attempt that this claim found, if it found one. callback, retry: JSON texts.
-    scheduled_time_ms: of a schedule's occurrence, its moment. skipped: why it is not to be called.
+    scheduled_time_ms: of a schedule's occurrence, its moment. was_called: in an attempt before this
+    one. skipped: why it is not to be called.
     """
 
     task_id: UUID
@@ -116,6 +117,7 @@ class Claim(NamedTuple):
     traceparent: str | None
     was_lost: bool
     scheduled_time_ms: int | None = None
+    was_called: bool = False
     skipped: str | None = None
 
 

@@ -35,7 +35,7 @@ CREATE FUNCTION wheel_claim_v1(
     attempts integer, failures smallint, revision integer, life smallint, stop boolean,
     create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text,
     callback text, retry text, max_age bigint, schedule_id uuid, traceparent text,
-    was_lost boolean, scheduled_time bigint
+    was_lost boolean, scheduled_time bigint, was_called boolean
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -124,7 +124,8 @@ BEGIN
             t.attempts, t.failures, t.revision, t.life, t.stop,
             greatest(t.create_time, t.renew_time), t.first_attempt_time, t.biz_data,
             t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
-            t.schedule_id, t.traceparent, j.was_lost, t.scheduled_time',
+            t.schedule_id, t.traceparent, j.was_lost, t.scheduled_time,
+            t.started IS NOT NULL',
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms, v_published;
 

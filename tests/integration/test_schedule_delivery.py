@@ -120,6 +120,25 @@ async def test_none_is_called_while_the_last_one_is_not_settled(
     await audits_hold()
 
 
+async def test_what_was_called_is_an_ordinary_task(
+    clock: DatabaseClock, resting_delivery: Delivery, endpoint: Endpoint
+) -> None:
+    """Its endpoint asks to be called again, later than any occurrence may be."""
+    clock.set(NOON)
+    made = (await scheduled(resting_delivery, NOON, misfire="skip", overlap="skip")).schedule
+    clock.set(NOON + 61_000)
+    endpoint.answer = Answer(200, headers=(("wheel-timer-release", "600"),))
+    await resting_delivery.start()
+    (task_id,) = await publish(resting_delivery, made, NOON + 60_000)
+    await endpoint.wait_for(1)
+    await resting_delivery.until_row("SELECT 1 FROM timer_task WHERE next_at IS NOT NULL")
+    endpoint.answer = Answer()
+    clock.set(NOON + 700_000)
+    again = Ref(task_id, NOON + 60_000, NOON + 662_000, NOON + 662_000, "orders")
+    await resting_delivery.event_center.publish_direct([again])
+    assert await resting_delivery.settled([task_id]) == ["finished"]
+
+
 async def test_what_somebody_runs_is_called_however_late(
     clock: DatabaseClock, resting_delivery: Delivery, endpoint: Endpoint
 ) -> None:
