@@ -36,12 +36,14 @@ TASKS: Final = "SELECT count(*) FROM timer_task WHERE schedule_id IS NOT NULL"
 
 
 async def measure() -> list[Row]:
-    """From the commit of the schedules to their last occurrence's."""
+    """From the first page of them to the last: the daemon looks for some each ten seconds only."""
     async with Product() as product:
         await product.sql(INSERT)
-        began_s = time.monotonic()
-        while (await product.sql(LEFT))[0][0]:
-            assert time.monotonic() - began_s < TIMEOUT_S
+        asked_s = began_s = time.monotonic()
+        while left := (await product.sql(LEFT))[0][0]:
+            if left == COUNT:
+                began_s = time.monotonic()
+            assert time.monotonic() - asked_s < TIMEOUT_S
             await asyncio.sleep(POLL_S)
         took_s = time.monotonic() - began_s
         ((tasks,),) = await product.sql(TASKS)
