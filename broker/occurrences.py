@@ -18,7 +18,7 @@ from uuid import UUID
 from wheel_timer.database import Database
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.schedule import Schedule, called_from, is_missed
-from wheel_timer.store.schedule import admit, terms
+from wheel_timer.store.occurrence import admit, terms
 from wheel_timer.task import Claim
 
 log: Final = logging.getLogger(__name__)

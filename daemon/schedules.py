@@ -14,20 +14,24 @@ With nothing to do there is a look each LOOK_EACH_S: what a change has put on th
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
+from collections.abc import Sequence
 from typing import Final
+from uuid import UUID
 
 from daemon.hand import Tick
 from daemon.leader import Leader
+from wheel_timer import metrics
 from wheel_timer.clock import Clock
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected, EventCenterUnavailable
 from wheel_timer.eventcenter import EventCenter
 from wheel_timer.schedule import Plan, Schedule, plan
 from wheel_timer.signal import reached
-from wheel_timer.store import schedule as store
-from wheel_timer.store.schedule import PAGE_BYTES, PAGE_OCCURRENCES, PAGE_SCHEDULES, Due
+from wheel_timer.store import occurrence as store
+from wheel_timer.store.occurrence import PAGE_BYTES, PAGE_OCCURRENCES, PAGE_SCHEDULES, Due
 from wheel_timer.task import Ref
 
 log: Final = logging.getLogger(__name__)
@@ -63,30 +67,35 @@ class ScheduleHand:
         self._horizon_ms = horizon_ms
         self._lookahead_ms = lookahead_ms
         self._forget_s = 0.0
-        self._aside: dict[tuple[str, str, int], float] = {}
+        self._aside: dict[UUID, float] = {}
 
     async def tick(self) -> Tick:
         """One page. Raises DatabaseUnavailable."""
         if not self._clock.is_known():
             return Tick(0, 1.0)
-        if time.monotonic() >= self._forget_s:
-            looked = await store.forget(self._db, self._leader.shard)
-            if looked < store.FORGET_ROWS:
-                self._forget_s = time.monotonic() + FORGET_EACH_S
+        is_more = await self._forget()
         now_ms = int(self._clock.now_ms())
-        found = await store.due(self._db, self._leader.shard, now_ms + self._horizon_ms // 2)
-        plans = self._plans(found, now_ms)
-        if plans:
-            await self._write(plans, now_ms)
-            reached("schedules.generated")
-        # Some had no room on this page, or were more than one holds.
-        is_more = len(plans) < len(found) or any(
-            one.next_time is not None and one.next_time <= now_ms + self._horizon_ms // 2
-            for _, one in plans
-        )
-        if plans and (is_more or len(found) == PAGE_SCHEDULES):
-            return Tick(len(plans), 0.0)
-        return Tick(len(plans), self._look_s())
+        to_ms = now_ms + self._horizon_ms // 2
+        found = await store.due(self._db, self._leader.shard, to_ms, self._set_aside())
+        if found:
+            # Beside the other hands: among many that come each second a page takes its time.
+            plans = await asyncio.to_thread(self._plans, found, now_ms)
+            if plans:
+                await self._write(plans, now_ms)
+                reached("schedules.generated")
+            # Some had no room on this page, or were more than one holds.
+            is_more |= len(found) == PAGE_SCHEDULES or len(plans) < len(found)
+            is_more |= any(one.next_time is not None and one.next_time <= to_ms for _, one in plans)
+        return Tick(len(found), 0.0 if is_more else self._look_s())
+
+    async def _forget(self) -> bool:
+        """Whether there is more to forget at once."""
+        if time.monotonic() < self._forget_s:
+            return False
+        if await store.forget(self._db, self._leader.shard) == store.FORGET_ROWS:
+            return True
+        self._forget_s = time.monotonic() + FORGET_EACH_S
+        return False
 
     def _look_s(self) -> float:
         if self._clock.is_test:
@@ -94,7 +103,7 @@ class ScheduleHand:
         # Often enough for a horizon that is short.
         return min(LOOK_EACH_S, self._horizon_ms / 4000)
 
-    def _plans(self, found: list[Due], now_ms: int) -> list[tuple[Schedule, Plan]]:
+    def _plans(self, found: Sequence[Due], now_ms: int) -> list[tuple[Schedule, Plan]]:
         """What a page holds of them: the earliest whole, of the last one perhaps a part."""
         plans: list[tuple[Schedule, Plan]] = []
         room, free_bytes = PAGE_OCCURRENCES, PAGE_BYTES
@@ -104,14 +113,12 @@ class ScheduleHand:
             limit = limit if plans else max(1, limit)
             if limit < 1:
                 break
-            if self._is_aside(schedule):
-                continue
             try:
                 one = plan(schedule, now_ms, now_ms + self._horizon_ms, limit)
             except Exception:
                 # A defect of one, or a zone that this machine does not know.
                 log.exception("the occurrences of %s cannot be computed", schedule)
-                self._set_aside(schedule)
+                self._leave_alone(schedule)
                 continue
             plans.append((schedule, one))
             room -= len(one.occurrences)
@@ -134,8 +141,10 @@ class ScheduleHand:
                 await self._write(plans[len(plans) // 2 :], now_ms)
                 return
             log.error("the occurrences of %s are refused: %s", plans[0][0], error)
-            self._set_aside(plans[0][0])
+            self._leave_alone(plans[0][0])
             return
+        for biz_type, tasks in done.occurrences.items():
+            metrics.tasks_submitted(biz_type, tasks)
         if done.near:
             await self._publish(done.near)
 
@@ -149,16 +158,11 @@ class ScheduleHand:
             # Each has its net: a requeue row right behind the due hand.
             log.info("%d occurrences are left to their nets: %s", len(near), error)
 
-    def _set_aside(self, schedule: Schedule) -> None:
-        key = (schedule.biz_type, schedule.name, schedule.version)
-        self._aside[key] = time.monotonic() + SET_ASIDE_S
+    def _leave_alone(self, schedule: Schedule) -> None:
+        self._aside[schedule.schedule_id] = time.monotonic() + SET_ASIDE_S
 
-    def _is_aside(self, schedule: Schedule) -> bool:
-        key = (schedule.biz_type, schedule.name, schedule.version)
-        until_s = self._aside.get(key)
-        if until_s is None:
-            return False
-        if until_s > time.monotonic():
-            return True
-        del self._aside[key]
-        return False
+    def _set_aside(self) -> list[UUID]:
+        """Whose turn is not yet."""
+        now_s = time.monotonic()
+        self._aside = {one: until_s for one, until_s in self._aside.items() if until_s > now_s}
+        return list(self._aside)

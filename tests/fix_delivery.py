@@ -85,6 +85,8 @@ class Delivery:
         if self._pulse is not None:
             await self.notifier.stop(drain_s, self.at_once)
             self._pulse.cancel()
+            # It may be connecting: who is cut off there leaves a connection that nobody closes.
+            await asyncio.gather(self._pulse, return_exceptions=True)
         await self.event_center.close()
         await self.db.close()
 

@@ -38,7 +38,7 @@ _DAY_S: Final = 86_400
 _SECOND: Final = timedelta(seconds=1)
 _EPOCH: Final = datetime(1970, 1, 1)  # noqa: DTZ001 - a wall time, of no zone
 # How far back the last moments before another are looked for first, and how that grows.
-_BACK_S: Final = 3600
+_BACK_S: Final = 60
 _BACK_GROWTH: Final = 4
 
 
@@ -79,8 +79,14 @@ class Cron:
     def _walls(self, wall: datetime) -> Iterator[datetime]:
         """The wall times that match after `wall`, by the calendar alone."""
         if wall.year > YEAR_MAX:
-            return iter(())
-        return takewhile(lambda one: one.year <= YEAR_MAX, CronSim(self._expression, wall))
+            return
+        try:
+            for one in CronSim(self._expression, wall):
+                if one.year > YEAR_MAX:
+                    return
+                yield one
+        except (OverflowError, ValueError):
+            return  # it was looking for one behind the calendar's end
 
     def _fixed(self, after_s: int) -> Iterator[int]:
         last_s = after_s

@@ -167,11 +167,13 @@ def called_from(schedule: Schedule, scheduled: int, now: int) -> int:
     """
     if schedule.misfire == "skip":
         return now + 1
+    # One of a version before: what the schedule is now has come due since it was changed only.
+    after = max(scheduled, schedule.update_time)
     if schedule.misfire == "once":
-        found = _last(schedule, scheduled, now - schedule.jitter, 1)
+        found = _last(schedule, after, now - schedule.jitter, 1)
         return found[0] if found else scheduled
     missed_to = now - schedule.misfire_after - schedule.jitter
-    found = _last(schedule, scheduled, missed_to, MISSED_MAX)
+    found = _last(schedule, after, missed_to, MISSED_MAX)
     return found[0] if len(found) == MISSED_MAX else scheduled
 
 

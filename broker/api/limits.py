@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from broker.api.actor import ANY_SCOPE
 from broker.api.apply import BIZ_TYPES_MAX
+from broker.api.applying import SCHEDULES_MAX
 from broker.api.batch import BATCH_TASKS_MAX
 from broker.api.bizverbs import GRACE_S_MAX
 from broker.api.brake import REASON_CHARACTERS_MAX
@@ -18,6 +19,8 @@ from broker.api.decoding import NESTING_MAX
 from broker.api.intake import BIZ_ID_BYTES_MAX, SPREAD_S_MAX
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.paging import LIMIT_MAX
+from broker.api.scheduleverbs import COUNT_MAX
+from broker.api.scheduling import NAME_PATTERN, POLICY_S_MAX
 from broker.api.times import START_TIME_MS_MAX, START_TIME_MS_MIN, format_time
 from broker.api.view import Time
 from broker.probe import TIMEOUT_MS_MAX
@@ -29,6 +32,8 @@ from wheel_timer.callback import (
     TIMEOUT_S_MIN,
     URL_CHARACTERS_MAX,
 )
+from wheel_timer.cron import CRON_CHARACTERS_MAX
+from wheel_timer.schedule import MISSED_MAX
 
 
 class LimitsOut(Struct):
@@ -60,6 +65,12 @@ class LimitsOut(Struct):
     biz_type_spread_s: int
     callback_allow_networks: int
     apply_biz_types: int
+    apply_schedules: int
+    schedule_name_pattern: str
+    cron_characters: int
+    schedule_policy_s: Annotated[int, Meta(description="jitter, misfire_after")]
+    schedule_missed: Annotated[int, Meta(description="occurrences made up for by misfire all")]
+    upcoming_count: int
     secret_grace_s: int
     test_timeout_s: Annotated[float, Meta(description="of a test call")]
     pause_reason_characters: int
@@ -96,6 +107,12 @@ async def get_limits(context: Context, _: Request) -> Response:
             biz_type_spread_s=biz.SPREAD_S_MAX,
             callback_allow_networks=biz.NETWORKS_MAX,
             apply_biz_types=BIZ_TYPES_MAX,
+            apply_schedules=SCHEDULES_MAX,
+            schedule_name_pattern=NAME_PATTERN,
+            cron_characters=CRON_CHARACTERS_MAX,
+            schedule_policy_s=POLICY_S_MAX,
+            schedule_missed=MISSED_MAX,
+            upcoming_count=COUNT_MAX,
             secret_grace_s=GRACE_S_MAX,
             test_timeout_s=TIMEOUT_MS_MAX / 1000,
             pause_reason_characters=REASON_CHARACTERS_MAX,

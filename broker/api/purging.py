@@ -113,7 +113,8 @@ OPERATIONS: Final = (
         scope="operate",
         summary="Delete every task of a biz_type",
         text="An operation, done in chunks by the daemon; what is being called at that moment "
-        "stays, and so does what is submitted later. The biz_type stays too.",
+        "stays, and so does what is submitted later. The biz_type stays too, and so do its "
+        "schedules: of each, what is to come within the next hour is deleted with the rest.",
         answers={
             202: Answer(text="It has begun", body=OperationOut, headers=LOCATION),
         },

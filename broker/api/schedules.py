@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from functools import partial
-from typing import Annotated, Any, Final
+from typing import Final
 
-from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
 from broker.api.actor import actor_of
 from broker.api.bizverbs import MERGE_PATCH
 from broker.api.context import Context
-from broker.api.cursor import decode_cursor, encode_cursor
 from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
-from broker.api.paging import PAGING, limit_of
-from broker.api.problems import invalid
-from broker.api.scheduleview import ScheduleItem, ScheduleOut, schedule_item, schedule_out
+from broker.api.scheduleview import ScheduleOut, schedule_out
 from broker.api.scheduling import (
     ScheduleIn,
     SchedulePatch,
@@ -29,7 +24,8 @@ from broker.api.scheduling import (
     read_schedule,
 )
 from broker.api.verb import read_nothing
-from wheel_timer.biz import BIZ_TYPE_PATTERN, BizType, is_biz_type
+from wheel_timer import metrics
+from wheel_timer.biz import BizType, is_biz_type
 from wheel_timer.errors import NotFound
 from wheel_timer.schedule import Schedule
 from wheel_timer.store import schedule as store
@@ -40,49 +36,6 @@ log: Final = logging.getLogger(__name__)
 # What a broker had claimed when its schedule was changed is called within this: claims are granted
 # 20 ms ahead of their moment, and for what can start in 0.1 s at their lane's pace.
 STARTING_S: Final = 0.15
-
-
-class SchedulesOut(Struct):
-    """A page of schedules by biz_type and name. It may be short and still have a next one."""
-
-    items: list[ScheduleItem]
-    next_cursor: Annotated[str | None, Meta(description="for the next page; null at the end")]
-
-
-class _After(Struct, forbid_unknown_fields=True):
-    """Where a page ended."""
-
-    biz_type: str
-    name: str
-
-
-async def list_schedules(
-    context: Context, request: Request, *, of_biz_type: bool = False
-) -> Response:
-    """Schedules, of all biz_types that the key sees or of one."""
-    query = dict(request.query_params)
-    biz_type: str | None = query.get("biz_type")
-    if of_biz_type:
-        biz_type = (await biz_of(context, request.path_params["biz_type"])).biz_type
-    elif biz_type is not None:
-        if not is_biz_type(biz_type):
-            raise invalid(f"biz_type: {BIZ_TYPE_PATTERN}")
-        actor_of(request).check_sees(biz_type)
-    limit = limit_of(query.get("limit"))
-    after = _After("", "")
-    query["biz_type"] = biz_type or ""
-    if "cursor" in query:
-        after = decode_cursor(query, query["cursor"], _After)
-        if not (is_biz_type(after.biz_type) and is_name(after.name)):
-            raise invalid("cursor: not one that a list has given")
-    found = await store.page(context.db, biz_type, (after.biz_type, after.name), limit + 1)
-    cursor = None
-    if len(found) > limit:
-        cursor = encode_cursor(query, _After(found[limit - 1].biz_type, found[limit - 1].name))
-    now_ms = now_of(context)
-    actor = actor_of(request)
-    items = [schedule_item(one, now_ms) for one in found[:limit] if actor.sees(one.biz_type)]
-    return json_answer(SchedulesOut(items, cursor))
 
 
 async def get_schedule(context: Context, request: Request) -> Response:
@@ -176,6 +129,8 @@ async def make_so(
     )
     if put.changed:
         log.info("%s is at version %d (%s)", put.schedule, put.schedule.version, action)
+    if put.occurrences:
+        metrics.tasks_submitted(biz_type, put.occurrences)
     if put.near:
         context.submitter.publish_soon(put.near)
     await _let_start(put.under_way)
@@ -234,33 +189,7 @@ def answer(context: Context, schedule: Schedule, status: int = 200) -> Response:
 
 ONE: Final = "/v1/biz/{biz_type}/schedules/{name}"
 SHOWN: Final = {200: Answer(text="The schedule", body=ScheduleOut)}
-_BIZ_TYPE: Final[dict[str, tuple[dict[str, Any], str]]] = {
-    "biz_type": ({"type": "string"}, "of this biz_type")
-}
-
 OPERATIONS: Final = (
-    Operation(
-        method="GET",
-        path="/v1/schedules",
-        handler=list_schedules,
-        name="listSchedules",
-        scope="read",
-        summary="All schedules",
-        query=_BIZ_TYPE | PAGING,
-        answers={200: Answer(text="A page", body=SchedulesOut)},
-        problems=("invalid-request", "not-found", "overloaded"),
-    ),
-    Operation(
-        method="GET",
-        path="/v1/biz/{biz_type}/schedules",
-        handler=partial(list_schedules, of_biz_type=True),
-        name="listSchedulesOfBizType",
-        scope="read",
-        summary="The schedules of a biz_type",
-        query=PAGING,
-        answers={200: Answer(text="A page", body=SchedulesOut)},
-        problems=("invalid-request", "not-found", "overloaded"),
-    ),
     Operation(
         method="GET",
         path=ONE,

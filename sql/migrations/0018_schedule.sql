@@ -339,28 +339,27 @@ $$;
 --
 -- In:  for each schedule, each once: its version and next_time as they were read, and the next_time
 --      from now on; for each occurrence, at most 1,000: its schedule as a position among these.
--- Out: near: as wheel_schedule_put_on_v1; generated: occurrences; moved: schedules. One that has
---      changed since, or that somebody else was at, is left out with all of its occurrences.
+-- Out: near: as wheel_schedule_put_on_v1; moved: the schedules. One that has changed since, or that
+--      somebody else was at, is left out with all of its occurrences.
 -- Locks: fence shared, schedules by id, then as wheel_submit_v1
 CREATE FUNCTION wheel_schedule_generate_v1(
     p_shard smallint, p_schedule_ids uuid[], p_versions bigint[], p_seen bigint[],
     p_next_times bigint[], p_owners integer[], p_task_ids uuid[], p_start_times bigint[],
     p_scheduled_times bigint[], p_lookahead_ms bigint,
-    OUT near uuid[], OUT generated integer, OUT moved integer
+    OUT near uuid[], OUT moved uuid[]
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
 SET lock_timeout = '5s'
 AS $$
 DECLARE
-    v_found     uuid[];
     v_schedules uuid[];
     v_ids       uuid[];
     v_starts    bigint[];
     v_moments   bigint[];
 BEGIN
     PERFORM wheel_fence_v1(p_shard);
-    SELECT array_agg(l.schedule_id) INTO v_found
+    SELECT coalesce(array_agg(l.schedule_id), '{}') INTO moved
     FROM (
         SELECT s.schedule_id
         FROM unnest(p_schedule_ids, p_versions, p_seen) AS r(schedule_id, version, seen)
@@ -369,7 +368,6 @@ BEGIN
         ORDER BY s.schedule_id
         FOR NO KEY UPDATE OF s
     ) AS l;
-    moved := coalesce(cardinality(v_found), 0);
 
     SELECT array_agg(p_schedule_ids[o.owner] ORDER BY o.position),
         array_agg(o.task_id ORDER BY o.position),
@@ -378,8 +376,7 @@ BEGIN
     INTO v_schedules, v_ids, v_starts, v_moments
     FROM unnest(p_owners, p_task_ids, p_start_times, p_scheduled_times)
         WITH ORDINALITY AS o(owner, task_id, start_time, scheduled_time, position)
-    WHERE p_schedule_ids[o.owner] = ANY (v_found);
-    generated := coalesce(cardinality(v_ids), 0);
+    WHERE p_schedule_ids[o.owner] = ANY (moved);
     near := wheel_schedule_put_on_v1(
         p_shard, v_schedules, v_ids, v_starts, v_moments, p_lookahead_ms
     );
@@ -387,7 +384,7 @@ BEGIN
     UPDATE timer_schedule AS s
     SET next_time = r.next_time
     FROM unnest(p_schedule_ids, p_next_times) AS r(schedule_id, next_time)
-    WHERE s.schedule_id = r.schedule_id AND s.schedule_id = ANY (v_found);
+    WHERE s.schedule_id = r.schedule_id AND s.schedule_id = ANY (moved);
 END
 $$;
 

@@ -12,7 +12,7 @@ JOIN timer_schedule AS s ON s.biz_type = r.biz_type AND s.name = r.name
 
 -- name: schedule_page
 -- A page of schedules in the order of biz_type and name, without their payloads.
--- In:    biz_type text or null: of this one only; after_biz_type, after_name text: behind these;
+-- In:    biz_types text[] or null: of these only; after_biz_type, after_name text: behind these;
 --        limit
 -- Out:   as schedule_load, biz_data null
 -- Cost:  one index range
@@ -22,7 +22,7 @@ SELECT s.schedule_id, s.biz_type, s.name, s.shard, s.version, s.cron, s.timezone
     s.content_type, CAST(s.callback AS text), CAST(NULL AS bytea), s.create_time, s.update_time
 FROM timer_schedule AS s
 WHERE (s.biz_type, s.name) > (CAST(:after_biz_type AS text), CAST(:after_name AS text))
-    AND (CAST(:biz_type AS text) IS NULL OR s.biz_type = CAST(:biz_type AS text))
+    AND (CAST(:biz_types AS text[]) IS NULL OR s.biz_type = ANY (CAST(:biz_types AS text[])))
 ORDER BY s.biz_type, s.name
 LIMIT CAST(:limit AS integer)
 
@@ -83,7 +83,7 @@ FROM wheel_schedule_run_v1(
 -- name: schedule_due
 -- The schedules of a shard of which something comes up to a moment and is not on the wheel yet,
 -- the earliest first; without payloads.
--- In:    shard, to bigint (ms), limit
+-- In:    shard, to bigint (ms), set_aside uuid[]: not these; limit
 -- Out:   as schedule_load, biz_data null; then how many bytes that has
 -- Cost:  one index range; usually empty
 -- Locks: none
@@ -93,17 +93,18 @@ SELECT s.schedule_id, s.biz_type, s.name, s.shard, s.version, s.cron, s.timezone
     coalesce(octet_length(s.biz_data), 0)
 FROM timer_schedule AS s
 WHERE s.enabled AND s.shard = CAST(:shard AS smallint) AND s.next_time <= CAST(:to AS bigint)
+    AND s.schedule_id <> ALL (CAST(:set_aside AS uuid[]))
 ORDER BY s.next_time
 LIMIT CAST(:limit AS integer)
 
 -- name: schedule_generate
 -- Put computed occurrences on the wheel.
 -- In:    see wheel_schedule_generate_v1
--- Out:   near uuid[], generated integer, moved integer
+-- Out:   near uuid[], moved uuid[]
 -- Edge:  none -> pending
 -- Cost:  10 us an occurrence, 10 us a schedule
 -- Locks: fence shared, schedules by id, task rows by place, requeue rows by task_id
-SELECT g.near, g.generated, g.moved
+SELECT g.near, g.moved
 FROM wheel_schedule_generate_v1(
     CAST(:shard AS smallint), CAST(:schedule_ids AS uuid[]), CAST(:versions AS bigint[]),
     CAST(:seen AS bigint[]), CAST(:next_times AS bigint[]), CAST(:owners AS integer[]),

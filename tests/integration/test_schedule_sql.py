@@ -11,19 +11,23 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from daemon.leader import Leader
 from daemon.schedules import ScheduleHand
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, NewHands
 from tests.fix_lanes import Lanes
 from tests.fix_sessions import Sessions
+from wheel_timer import metrics
 from wheel_timer.biz import BizTypeIn
 from wheel_timer.database import Database
 from wheel_timer.errors import InvalidTask
 from wheel_timer.schedule import Schedule, occurrence
 from wheel_timer.store import biz as store_biz
+from wheel_timer.store import occurrence as occurrences
 from wheel_timer.store import schedule as store
 from wheel_timer.store.claim import claim
+from wheel_timer.store.migrate import migrate
 from wheel_timer.store.schedule import Put, Wheel
 from wheel_timer.task import Ref
 
@@ -214,12 +218,36 @@ async def test_there_is_no_schedule_without_its_biz_type(schedules: Schedules) -
 
 
 async def test_the_daemon_goes_on_where_the_change_ended(
-    schedules: Schedules, hand: ScheduleHand, audits_hold: AuditsHold
+    schedules: Schedules,
+    hand: ScheduleHand,
+    monkeypatch: pytest.MonkeyPatch,
+    audits_hold: AuditsHold,
 ) -> None:
-    await schedules.put(cron="*/10 * * * * *")
-    assert len(await schedules.tasks()) == store.FIRST_MAX
+    counted: list[tuple[str, int]] = []
+    monkeypatch.setattr(metrics, "tasks_submitted", lambda *of: counted.append(of))
+    put = await schedules.put(cron="*/10 * * * * *")
+    assert len(await schedules.tasks()) == put.occurrences == store.FIRST_MAX
     await all_steps(hand)
     assert await schedules.tasks() == [NOON + n * 10_000 for n in range(1, 361)]
+    assert counted == [("orders", 260)]
+    await audits_hold()
+
+
+async def test_a_change_leaves_to_the_version_before_what_no_daemon_had_put_on_the_wheel(
+    schedules: Schedules, audits_hold: AuditsHold
+) -> None:
+    """No daemon for two hours; somebody changes the schedule before one is back."""
+    first = await schedules.put(cron="*/20 * * * *", misfire="all")
+    now = NOON + 2 * HOUR + 60_000
+    schedules.clock.freeze(now)
+    put = await schedules.put(cron="50 * * * *")
+    assert put.occurrences == 4
+    assert await schedules.tasks() == [
+        *(NOON + n * 1_200_000 for n in range(1, 7)),
+        now - 60_000 + 3_000_000,
+    ]
+    late = {occurrence(first.schedule, NOON + n * 1_200_000).task_id for n in (4, 5, 6)}
+    assert {ref.task_id for ref in put.near} == late
     await audits_hold()
 
 
@@ -237,6 +265,34 @@ async def test_nothing_is_lost_at_the_edges_of_the_horizon(
     hours = range(NOON, end, HOUR)
     expected = [h + m * 60_000 for h in hours for m in (5, 15, 25) if h + m * 60_000 <= end]
     assert due == expected
+
+
+async def test_each_shard_brings_its_own(
+    schedules: Schedules,
+    hands: Hands,
+    hand: ScheduleHand,
+    sessions: Sessions,
+    database_url: str,
+    audits_hold: AuditsHold,
+) -> None:
+    await asyncio.to_thread(migrate, database_url, "public", 2)
+    schedules.wheel = schedules.wheel._replace(shards=2)
+    made: dict[str, int] = {}
+    while set(made.values()) != {0, 1}:
+        name = f"s{len(made)}"
+        made[name] = (await schedules.put(name, cron="*/10 * * * * *")).schedule.shard
+    on_shard = "SELECT count(*) FROM timer_task WHERE shard = %s AND status = 0"
+    counts = [list(made.values()).count(shard) for shard in (0, 1)]
+    await all_steps(hand)
+    assert await sessions.value(on_shard, 0) == counts[0] * 360
+    assert await sessions.value(on_shard, 1) == counts[1] * store.FIRST_MAX
+    hands.leader = Leader(hands.session, hands.db, 1, hands.name)
+    await all_steps(hand_of(hands))
+    assert await sessions.value(on_shard, 1) == counts[1] * 360
+    for name in made:
+        await schedules.put(name, enabled=False)
+    assert await schedules.tasks() == []
+    await audits_hold()
 
 
 async def test_two_daemons_write_each_occurrence_once(
@@ -316,11 +372,29 @@ async def test_what_was_called_is_forgotten(
     first = occurrence(stored, NOON + 1_200_000)
     ref = Ref(first.task_id, first.start, first.start, first.start, "orders")
     await claim(schedules.db, [ref], [10_000])
-    assert await store.forget(schedules.db, 0) == 3
+    assert await occurrences.forget(schedules.db, 0) == 3
     assert await schedules.registered() == 3  # in a call, and not called: all may be taken back
     schedules.clock.freeze(NOON + 2 * HOUR)
     await schedules.put(enabled=False)
     assert await schedules.registered() == 0
+
+
+async def test_what_is_to_be_forgotten_is_not_left_for_the_next_look(
+    schedules: Schedules,
+    hands: Hands,
+    hand: ScheduleHand,
+    sessions: Sessions,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(occurrences, "FORGET_ROWS", 20)
+    await schedules.put()
+    assert await schedules.registered() == 60
+    await sessions.value("UPDATE timer_task SET started = start_time RETURNING 1")
+    schedules.clock.freeze(NOON + HOUR + 60_000)
+    await hands.clock.measure()
+    await all_steps(hand)
+    coming = [moment for moment in await schedules.tasks() if moment > NOON + HOUR]
+    assert await schedules.registered() == len(coming)
 
 
 async def test_while_one_is_not_settled_no_other_is_admitted(schedules: Schedules) -> None:
@@ -329,11 +403,11 @@ async def test_while_one_is_not_settled_no_other_is_admitted(schedules: Schedule
     assert stored is not None
     one, two = (occurrence(stored, NOON + n * 60_000) for n in (1, 2))
     ids = [(stored.schedule_id, one.task_id), (stored.schedule_id, two.task_id)]
-    assert await store.admit(schedules.db, ids) == {two.task_id}
-    assert await store.admit(schedules.db, ids[:1]) == set()
-    assert await store.admit(schedules.db, ids[1:]) == {two.task_id}
+    assert await occurrences.admit(schedules.db, ids) == {two.task_id}
+    assert await occurrences.admit(schedules.db, ids[:1]) == set()
+    assert await occurrences.admit(schedules.db, ids[1:]) == {two.task_id}
     await schedules.put(enabled=False)  # the first is cancelled, and so settled
-    assert await store.admit(schedules.db, ids[1:]) == set()
+    assert await occurrences.admit(schedules.db, ids[1:]) == set()
 
 
 async def test_what_is_due_by_now_is_published_at_once(
@@ -347,13 +421,21 @@ async def test_what_is_due_by_now_is_published_at_once(
     assert await lanes.ids() == [occurrence(put.schedule, at_two).task_id]
 
 
-async def test_one_that_cannot_be_computed_keeps_no_other_waiting(
-    schedules: Schedules, hands: Hands, hand: ScheduleHand, sessions: Sessions
+async def test_those_that_cannot_be_computed_keep_no_other_waiting(
+    schedules: Schedules,
+    hands: Hands,
+    hand: ScheduleHand,
+    sessions: Sessions,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    for name in ("broken", "whole"):
+    """Not even where they are a whole page, and the first."""
+    monkeypatch.setattr(occurrences, "PAGE_SCHEDULES", 2)
+    monkeypatch.setattr("daemon.schedules.PAGE_SCHEDULES", 2)
+    for name in ("broken", "broken too", "whole"):
         await schedules.put(name, cron="0 14 * * *")
     await sessions.value(
-        "UPDATE timer_schedule SET timezone = 'Mars/X' WHERE name = 'broken' RETURNING 1"
+        "UPDATE timer_schedule SET timezone = 'Mars/X', next_time = next_time - 1"
+        " WHERE name <> 'whole' RETURNING 1"
     )
     schedules.clock.freeze(NOON + 2 * HOUR)
     await hands.clock.measure()

@@ -127,10 +127,13 @@ def test_all_are_a_thousand_at_most() -> None:
 
 
 @pytest.mark.parametrize("misfire", ["skip", "once", "all"])
-def test_what_is_planned_and_what_is_passed_over_go_by_the_same_rule(misfire: Misfire) -> None:
+def test_what_is_planned_and_what_is_passed_over_go_by_the_same_rule(
+    misfire: Misfire, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whether an occurrence was on the wheel before an outage, or is computed after it."""
+    monkeypatch.setattr("wheel_timer.schedule.MISSED_MAX", 50)
     made = schedule(cron="*/10 * * * * *", misfire=misfire)
-    now = NOON + 5 * HOUR + 3_000
+    now = NOON + HOUR // 2 + 3_000
     planned = moments(made, now, now)
     called = [
         moment
@@ -138,6 +141,14 @@ def test_what_is_planned_and_what_is_passed_over_go_by_the_same_rule(misfire: Mi
         if not is_missed(made, moment, now) or called_from(made, moment, now) == moment
     ]
     assert called == planned
+
+
+def test_what_a_schedule_has_become_passes_over_nothing_of_before() -> None:
+    """Its moments before the change never were any; only what has come due since counts."""
+    made = schedule(misfire="once", update_time=NOON + HOUR, cron="30 * * * *")
+    before = NOON + 50 * MINUTE  # by another cron
+    assert called_from(made, before, NOON + 85 * MINUTE) == before
+    assert called_from(made, before, NOON + 95 * MINUTE) == NOON + 90 * MINUTE
 
 
 def test_jitter_is_no_lateness() -> None:

@@ -12,14 +12,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final, NamedTuple
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 import msgspec
 
 from wheel_timer.database import Database
 from wheel_timer.errors import FieldError, InvalidTask, NotFound, Overloaded
 from wheel_timer.schedule import (
-    Occurrence,
     Plan,
     Schedule,
     first_moment,
@@ -30,6 +29,14 @@ from wheel_timer.schedule import (
     shard_of,
 )
 from wheel_timer.store.change import RETENTION_MS
+from wheel_timer.store.occurrence import (
+    PAGE_BYTES,
+    PAGE_OCCURRENCES,
+    columns_of,
+    generate,
+    ref_of,
+    schedule_of,
+)
 from wheel_timer.task import Ref
 from wheel_timer.wheel import new_task_id
 
@@ -38,11 +45,6 @@ OVERTAKEN_MAX: Final = 10
 FIRST_MAX: Final = 100
 # Taken back in one transaction: more than a horizon ever holds.
 TAKE_MAX: Final = 20_000
-# A daemon's page: of occurrences, of schedules, and of the bytes that they carry.
-PAGE_OCCURRENCES: Final = 1_000
-PAGE_SCHEDULES: Final = 200
-PAGE_BYTES: Final = 8 * 1024 * 1024
-FORGET_ROWS: Final = 1_000
 
 # What a schedule is to become, of what it is (None: there is none). Raises InvalidTask, NotFound.
 Make = Callable[[Schedule | None], Schedule]
@@ -60,33 +62,20 @@ class Wheel(NamedTuple):
 class Put(NamedTuple):
     """
     What a change did. before: None where it is new. near: references that the caller publishes.
-    under_way: how many occurrences of the version before were being called.
+    under_way: how many occurrences of the version before were being called. occurrences: how many
+    tasks it made.
     """
 
     schedule: Schedule
     before: Schedule | None
     near: list[Ref]
     under_way: int
+    occurrences: int
 
     @property
     def changed(self) -> bool:
         """False where everything stood as asked already."""
         return self.schedule is not self.before
-
-
-class Due(NamedTuple):
-    """A schedule of which something is to be put on the wheel, each with so many bytes."""
-
-    schedule: Schedule
-    data_bytes: int
-
-
-class Generated(NamedTuple):
-    """near: references that the caller publishes. moved: schedules that nobody was faster at."""
-
-    near: list[Ref]
-    occurrences: int
-    moved: int
 
 
 async def load(db: Database, biz_type: str, name: str) -> Schedule | None:
@@ -103,20 +92,23 @@ async def load_all(
         "schedule_load",
         {"biz_types": [pair[0] for pair in pairs], "names": [pair[1] for pair in pairs]},
     )
-    return {(one.biz_type, one.name): one for one in map(_schedule, rows)}
+    return {(one.biz_type, one.name): one for one in map(schedule_of, rows)}
 
 
 async def page(
-    db: Database, biz_type: str | None, after: tuple[str, str], limit: int
+    db: Database, biz_types: Sequence[str] | None, after: tuple[str, str], limit: int
 ) -> list[Schedule]:
-    """Schedules in the order of biz_type and name, behind a pair of them; without payloads."""
+    """
+    Schedules, of these biz_types or of all, in the order of biz_type and name, behind a pair of
+    them; without payloads.
+    """
     params = {
-        "biz_type": biz_type,
+        "biz_types": None if biz_types is None else list(biz_types),
         "after_biz_type": after[0],
         "after_name": after[1],
         "limit": limit,
     }
-    return [_schedule(row) for row in await db.fetch("schedule_page", params)]
+    return [schedule_of(row) for row in await db.fetch("schedule_page", params)]
 
 
 async def has_any(db: Database, biz_type: str) -> bool:
@@ -142,12 +134,22 @@ async def change(
     what `make` raises. After DatabaseUnavailable it may be done, and is safe to repeat.
     """
     tries = 0
+    near: list[Ref] = []
+    occurrences = 0
     while tries < OVERTAKEN_MAX:
         before = await load(db, biz_type, name)
         wanted = make(before)
         if before is not None and same(wanted, before):
-            return Put(before, before, [], 0)
+            return Put(before, before, near, 0, occurrences)
         cut = math.ceil(wheel.now_ms())
+        if before is not None and wanted.enabled and _is_behind(before, cut):
+            behind = plan(before, cut, cut, _at_once(before, PAGE_OCCURRENCES))
+            done = await generate(
+                db, before.shard, [(before, behind)], now_ms=cut, lookahead_ms=wheel.lookahead_ms
+            )
+            near += done.near
+            occurrences += done.occurrences.get(biz_type, 0)
+            continue
         made, first = _begun(wanted, before, cut, wheel)
         old, new = recorded(before, made)
         row = await db.fetch_one(
@@ -164,7 +166,7 @@ async def change(
                 "cut": cut if made.enabled else None,
                 "limit": TAKE_MAX,
                 "next_time": first.next_time,
-                **_columns(first.occurrences),
+                **columns_of(first.occurrences),
                 "actor": actor,
                 "action": action,
                 "old": None if old is None else _text(old),
@@ -174,13 +176,14 @@ async def change(
             },
         )
         assert row is not None
-        verdict, near, under_way = row
+        verdict, near_ids, under_way = row
         if verdict == "unknown":
             raise InvalidTask([FieldError(f"there is no biz_type {biz_type!r}", root)])
         if verdict == "written":
-            ids = set(near)
-            refs = [_ref(one, biz_type, cut) for one in first.occurrences if one.task_id in ids]
-            return Put(made, before, refs, under_way)
+            ids = set(near_ids)
+            near += [ref_of(one, biz_type, cut) for one in first.occurrences if one.task_id in ids]
+            occurrences += len(first.occurrences)
+            return Put(made, before, near, under_way, occurrences)
         tries += verdict == "overtaken"
     raise Overloaded("this schedule is being changed by others all the time")
 
@@ -202,9 +205,19 @@ def _begun(
     if not made.enabled:
         return made, Plan([], None)
     made = msgspec.structs.replace(made, next_time=first_moment(made, cut))
-    limit = min(FIRST_MAX, max(1, PAGE_BYTES // max(1, len(made.biz_data or b""))))
-    first = plan(made, cut, cut + wheel.horizon_ms, limit)
+    first = plan(made, cut, cut + wheel.horizon_ms, _at_once(made, FIRST_MAX))
     return msgspec.structs.replace(made, next_time=first.next_time), first
+
+
+def _is_behind(schedule: Schedule, now_ms: int) -> bool:
+    """Whether something came due that no daemon has put on the wheel: that is this version's."""
+    begin = schedule.next_time
+    return schedule.enabled and begin is not None and begin <= now_ms
+
+
+def _at_once(schedule: Schedule, most: int) -> int:
+    """How many of its occurrences are written at once."""
+    return min(most, max(1, PAGE_BYTES // max(1, len(schedule.biz_data or b""))))
 
 
 async def delete(db: Database, biz_type: str, name: str, *, actor: str, lookahead_ms: int) -> int:
@@ -260,96 +273,9 @@ async def run(
     return Ref(task_id, now_ms, now_ms, now_ms, schedule.biz_type)
 
 
-async def due(db: Database, shard: int, to_ms: int) -> list[Due]:
-    """Schedules of which something up to to_ms is not on the wheel yet; a page, earliest first."""
-    params = {"shard": shard, "to": to_ms, "limit": PAGE_SCHEDULES}
-    rows = await db.fetch("schedule_due", params)
-    return [Due(_schedule(row[:-1]), row[-1]) for row in rows]
-
-
-async def generate(
-    db: Database,
-    shard: int,
-    plans: Sequence[tuple[Schedule, Plan]],
-    *,
-    now_ms: int,
-    lookahead_ms: int,
-) -> Generated:
-    """
-    Put what was planned on the wheel, at most PAGE_OCCURRENCES of one shard in all. What of it has
-    changed meanwhile, or somebody else has done, is left out.
-    """
-    owned = [
-        (position, one) for position, (_, plan) in enumerate(plans, 1) for one in plan.occurrences
-    ]
-    assert len(owned) <= PAGE_OCCURRENCES, len(owned)
-    row = await db.fetch_one(
-        "schedule_generate",
-        {
-            "shard": shard,
-            "schedule_ids": [schedule.schedule_id for schedule, _ in plans],
-            "versions": [schedule.version for schedule, _ in plans],
-            "seen": [schedule.next_time for schedule, _ in plans],
-            "next_times": [plan.next_time for _, plan in plans],
-            "owners": [position for position, _ in owned],
-            **_columns([one for _, one in owned]),
-            "lookahead_ms": lookahead_ms,
-        },
-    )
-    assert row is not None
-    near, generated, moved = row
-    ids = set(near)
-    refs = [
-        _ref(one, plans[position - 1][0].biz_type, now_ms)
-        for position, one in owned
-        if one.task_id in ids
-    ]
-    return Generated(refs, generated, moved)
-
-
-async def forget(db: Database, shard: int) -> int:
-    """Forget occurrences of which somebody was called. Returns how many were looked at."""
-    row = await db.fetch_one("schedule_forget", {"shard": shard, "limit": FORGET_ROWS})
-    assert row is not None
-    return int(row[0])
-
-
-async def terms(db: Database, schedule_ids: Iterable[UUID]) -> dict[UUID, Schedule]:
-    """These schedules without payload and callback; one that is gone is missing."""
-    rows = await db.fetch("schedule_terms", {"schedule_ids": list(schedule_ids)})
-    return {one.schedule_id: one for one in map(_schedule, rows)}
-
-
-async def admit(db: Database, pairs: Sequence[tuple[UUID, UUID]]) -> set[UUID]:
-    """Of these (schedule_id, task_id), claimed just now, the tasks that are to be skipped."""
-    row = await db.fetch_one(
-        "schedule_admit",
-        {"schedule_ids": [pair[0] for pair in pairs], "task_ids": [pair[1] for pair in pairs]},
-    )
-    assert row is not None
-    return set(row[0])
-
-
 def missing(biz_type: str, name: str) -> NotFound:
     """There is none of this name."""
     return NotFound(f"the biz_type {biz_type[:64]!r} has no schedule {name[:64]!r}")
-
-
-def _schedule(row: Sequence[Any]) -> Schedule:
-    """A row of schedule_load, whose columns stand in the order of the struct's."""
-    return Schedule(**dict(zip(Schedule.__struct_fields__, row, strict=True)))
-
-
-def _columns(occurrences: Sequence[Occurrence]) -> dict[str, list[Any]]:
-    return {
-        "task_ids": [one.task_id for one in occurrences],
-        "start_times": [one.start for one in occurrences],
-        "scheduled_times": [one.scheduled for one in occurrences],
-    }
-
-
-def _ref(one: Occurrence, biz_type: str, now_ms: int) -> Ref:
-    return Ref(one.task_id, one.start, one.start, now_ms, biz_type)
 
 
 def _text(value: Any) -> str:

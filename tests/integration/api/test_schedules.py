@@ -274,6 +274,9 @@ async def test_a_narrowed_key_sees_its_own(
     headers = {"authorization": f"Bearer {key}"}
     listed = (await client.get("/v1/schedules", headers=headers)).json()["items"]
     assert [one["biz_type"] for one in listed] == ["refunds"]
+    # Nor is there a page, or a cursor, of what it does not see.
+    page = (await client.get("/v1/schedules?limit=1", headers=headers)).json()
+    assert ([one["biz_type"] for one in page["items"]], page["next_cursor"]) == (["refunds"], None)
     assert (await client.get(PATH, headers=headers)).status_code == 404
     foreign = {"biz_types": {}, "schedules": {"orders": {"s": HOURLY}}}
     assert (await client.post("/v1/apply", json=foreign, headers=headers)).status_code == 404
