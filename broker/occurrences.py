@@ -59,6 +59,14 @@ class Occurrences:
             and not (claim.stop or claim.was_called)
         )
 
+    async def all_judged(self, claims: list[Claim], now_ms: int) -> list[Claim]:
+        """As judged, of claims of any kind; the occurrences come last."""
+        asked = [one for one in claims if self.are_asked_for(one)]
+        if not asked:
+            return claims
+        others = [one for one in claims if not self.are_asked_for(one)]
+        return [*others, *await self.judged(asked, now_ms)]
+
     async def judged(self, claims: list[Claim], now_ms: int) -> list[Claim]:
         """
         These claims, each of them an occurrence; those that are not to be called say why.

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.lane import Lane
+from broker.occurrences import Occurrences
 from broker.outcome import Outcome, before_call
 from broker.pull_lane import Dealt, PullLane, Worker
 from broker.settler import BACKLOG_MAX, Settler
@@ -38,7 +39,8 @@ logger = logging.getLogger(__name__)
 
 class Reserving:
     """
-    settle: what becomes of a task that no worker gets (stopped, expired, its failures used up).
+    settle: what becomes of a task that no worker gets (stopped, expired, its failures used up,
+    passed over by its schedule).
     ended: called when a call is over, with the lanes it was for; resumed: when calls are possible
     again after a failure; touched: with a lane that may make reservations again.
     """
@@ -57,6 +59,7 @@ class Reserving:
         self._db = db
         self._clock = clock
         self._settler = settler
+        self._occurrences = Occurrences(db)
         self._settle = settle
         self._ended = ended
         self._resumed = resumed
@@ -118,6 +121,9 @@ class Reserving:
             )
             self._failures = 0
             signal.reached("pull.reserved")
+            now_ms = int(self._clock.now_ms())
+            judged = await self._occurrences.all_judged(claimed.claims, now_ms)
+            claimed = claimed._replace(claims=judged)
             self._sort_out(lane, dealt, claimed)
             if is_full:
                 lane.is_saturated = True

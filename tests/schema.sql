@@ -115,6 +115,9 @@ BEGIN
     IF NOT FOUND THEN
         RETURN;
     END IF;
+    PERFORM FROM timer_schedule AS s WHERE s.biz_type = p_biz_type
+    ORDER BY s.schedule_id FOR UPDATE;
+    DELETE FROM timer_schedule AS s WHERE s.biz_type = p_biz_type;
     v_now := wheel_now_ms();
     deleted := nextval('timer_biz_version');
     INSERT INTO timer_biz_history (version, time, biz_type, actor, action, shown)
@@ -602,7 +605,7 @@ BEGIN
 END
 $_$;
 
-CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint, p_published bigint[]) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
+CREATE FUNCTION public.wheel_claim_v1(p_slot_lo integer, p_slot_hi integer, p_task_ids uuid[], p_shards smallint[], p_start_times bigint[], p_moments bigint[], p_timeouts bigint[], p_margin_ms bigint, p_early_ms bigint, p_bytes_max bigint, p_published bigint[]) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean, scheduled_time bigint, was_called boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -690,7 +693,8 @@ BEGIN
             t.attempts, t.failures, t.revision, t.life, t.stop,
             greatest(t.create_time, t.renew_time), t.first_attempt_time, t.biz_data,
             t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
-            t.schedule_id, t.traceparent, j.was_lost',
+            t.schedule_id, t.traceparent, j.was_lost, t.scheduled_time,
+            CASE WHEN j.published IS NULL THEN t.started IS NOT NULL ELSE t.attempts > 1 END',
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms, v_published;
 
@@ -947,6 +951,7 @@ CREATE TABLE public.timer_task (
     moved_to bigint,
     renew_time bigint,
     max_age bigint,
+    scheduled_time bigint,
     slot integer NOT NULL,
     attempts integer DEFAULT 0 NOT NULL,
     revision integer DEFAULT 1 NOT NULL,
@@ -1900,7 +1905,8 @@ BEGIN
             'INSERT INTO timer_task (
                 slot, shard, start_time, task_id, create_time, renew_time, first_attempt_time,
                 attempts, revision, life, failures, http_status, last_error, biz_type, biz_id,
-                schedule_id, biz_data, content_type, callback, retry, max_age, traceparent
+                schedule_id, scheduled_time, biz_data, content_type, callback, retry, max_age,
+                traceparent
             )
             SELECT
                 (c.to_time / 1000) %% 10000000, t.shard, c.to_time, t.task_id, t.create_time, $2,
@@ -1913,7 +1919,7 @@ BEGIN
                 END,
                 CASE WHEN c.lives = 0 THEN t.http_status END,
                 CASE WHEN c.lives = 0 THEN t.last_error END,
-                t.biz_type, t.biz_id, t.schedule_id,
+                t.biz_type, t.biz_id, t.schedule_id, t.scheduled_time,
                 CASE WHEN c.sets & 1 <> 0 THEN c.biz_data ELSE t.biz_data END,
                 CASE WHEN c.sets & 32 <> 0 THEN c.content_type ELSE t.content_type END,
                 CASE WHEN c.sets & 2 <> 0 THEN CAST(c.callback AS jsonb) ELSE t.callback END,
@@ -3317,7 +3323,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_reserve_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_biz_type text, p_reserved_max integer, p_task_ids uuid[], p_start_times bigint[], p_moments bigint[], p_ttrs bigint[], p_published bigint[], p_bytes_max bigint, p_shown_bytes bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean)
+CREATE FUNCTION public.wheel_reserve_v1(p_shard smallint, p_slot_lo integer, p_slot_hi integer, p_biz_type text, p_reserved_max integer, p_task_ids uuid[], p_start_times bigint[], p_moments bigint[], p_ttrs bigint[], p_published bigint[], p_bytes_max bigint, p_shown_bytes bigint) RETURNS TABLE(verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text, attempts integer, failures smallint, revision integer, life smallint, stop boolean, create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text, callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean, scheduled_time bigint, was_called boolean)
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -3372,7 +3378,7 @@ BEGIN
             c.task_id, c.lease_until, c.start_time, c.biz_type, c.biz_id, c.attempts, c.failures,
             c.revision, c.life, c.stop, c.create_time, c.first_attempt_time,
             CASE WHEN c.is_shown THEN c.biz_data END, c.content_type, c.callback, c.retry,
-            c.max_age, c.schedule_id, c.traceparent, c.was_lost
+            c.max_age, c.schedule_id, c.traceparent, c.was_lost, c.scheduled_time, c.was_called
         FROM (
             SELECT d.*, coalesce(
                 sum(octet_length(d.biz_data)) OVER (ORDER BY d.task_id) <= p_shown_bytes, true
@@ -3407,6 +3413,338 @@ BEGIN
             LIMIT p_limit
         ) AS r
     );
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_admit_v1(p_schedule_ids uuid[], p_task_ids uuid[]) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_schedule_id uuid;
+    v_task_id     uuid;
+    v_running     uuid;
+    v_skipped     uuid[] := '{}';
+BEGIN
+    FOR v_schedule_id, v_task_id IN
+        SELECT r.schedule_id, r.task_id
+        FROM unnest(p_schedule_ids, p_task_ids)
+            WITH ORDINALITY AS r(schedule_id, task_id, position)
+        ORDER BY r.schedule_id, r.position
+    LOOP
+        SELECT s.running INTO v_running
+        FROM timer_schedule AS s
+        WHERE s.schedule_id = v_schedule_id AND s.overlap = 'skip'
+        FOR NO KEY UPDATE;
+        CONTINUE WHEN NOT FOUND OR v_running = v_task_id;
+        IF v_running IS NOT NULL THEN
+            PERFORM FROM wheel_find_v1(ARRAY[v_running]) AS t WHERE t.status = 0;
+            IF FOUND THEN
+                v_skipped := v_skipped || v_task_id;
+                CONTINUE;
+            END IF;
+        END IF;
+        UPDATE timer_schedule AS s SET running = v_task_id WHERE s.schedule_id = v_schedule_id;
+    END LOOP;
+    RETURN v_skipped;
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_delete_v1(p_shard smallint, p_schedule_id uuid, p_expected bigint, p_limit integer, p_actor text, p_old jsonb, p_retention_ms bigint, p_lookahead_ms bigint, OUT verdict text, OUT under_way bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_object  text;
+    v_is_more boolean;
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    under_way := 0;
+    SELECT s.biz_type || '/' || s.name INTO v_object
+    FROM timer_schedule AS s
+    WHERE s.schedule_id = p_schedule_id AND s.version = p_expected
+    FOR UPDATE;
+    IF NOT FOUND THEN
+        verdict := 'overtaken';
+        RETURN;
+    END IF;
+    SELECT t.is_more, t.under_way INTO v_is_more, under_way
+    FROM wheel_schedule_take_v1(
+        p_shard, p_schedule_id, NULL, p_limit, p_retention_ms, p_lookahead_ms
+    ) AS t;
+    IF v_is_more THEN
+        verdict := 'more';
+        RETURN;
+    END IF;
+    DELETE FROM timer_schedule AS s WHERE s.schedule_id = p_schedule_id;
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (wheel_now_ms(), p_actor, 'schedule.delete', v_object, p_old, NULL);
+    verdict := 'written';
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_forget_v1(p_shard smallint, p_limit integer) RETURNS integer
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_now  bigint := wheel_now_ms();
+    v_ids  uuid[];
+    v_open uuid[];
+BEGIN
+    SELECT array_agg(l.task_id) INTO v_ids
+    FROM (
+        SELECT o.task_id
+        FROM timer_occurrence AS o
+        WHERE o.shard = p_shard AND o.look_at <= v_now
+        ORDER BY o.look_at
+        LIMIT p_limit
+        FOR UPDATE SKIP LOCKED
+    ) AS l;
+    IF v_ids IS NULL THEN
+        RETURN 0;
+    END IF;
+    SELECT coalesce(array_agg(u.task_id), '{}') INTO v_open FROM wheel_uncalled_v1(v_ids) AS u;
+    UPDATE timer_occurrence AS o
+    SET look_at = v_now + 600000
+    WHERE o.shard = p_shard AND o.look_at <= v_now AND o.task_id = ANY (v_open);
+    DELETE FROM timer_occurrence AS o
+    WHERE o.shard = p_shard AND o.look_at <= v_now AND o.task_id = ANY (v_ids)
+        AND o.task_id <> ALL (v_open);
+    RETURN cardinality(v_ids);
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_generate_v1(p_shard smallint, p_schedule_ids uuid[], p_versions bigint[], p_seen bigint[], p_next_times bigint[], p_owners integer[], p_task_ids uuid[], p_start_times bigint[], p_scheduled_times bigint[], p_lookahead_ms bigint, OUT near uuid[], OUT moved uuid[]) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_schedules uuid[];
+    v_ids       uuid[];
+    v_starts    bigint[];
+    v_moments   bigint[];
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    SELECT coalesce(array_agg(l.schedule_id), '{}') INTO moved
+    FROM (
+        SELECT s.schedule_id
+        FROM unnest(p_schedule_ids, p_versions, p_seen) AS r(schedule_id, version, seen)
+        JOIN timer_schedule AS s ON s.schedule_id = r.schedule_id
+        WHERE s.enabled AND s.version = r.version AND s.next_time = r.seen
+        ORDER BY s.schedule_id
+        FOR NO KEY UPDATE OF s
+    ) AS l;
+
+    SELECT array_agg(p_schedule_ids[o.owner] ORDER BY o.position),
+        array_agg(o.task_id ORDER BY o.position),
+        array_agg(o.start_time ORDER BY o.position),
+        array_agg(o.scheduled_time ORDER BY o.position)
+    INTO v_schedules, v_ids, v_starts, v_moments
+    FROM unnest(p_owners, p_task_ids, p_start_times, p_scheduled_times)
+        WITH ORDINALITY AS o(owner, task_id, start_time, scheduled_time, position)
+    WHERE p_schedule_ids[o.owner] = ANY (moved);
+    near := wheel_schedule_put_on_v1(
+        p_shard, v_schedules, v_ids, v_starts, v_moments, p_lookahead_ms
+    );
+
+    UPDATE timer_schedule AS s
+    SET next_time = r.next_time
+    FROM unnest(p_schedule_ids, p_next_times) AS r(schedule_id, next_time)
+    WHERE s.schedule_id = r.schedule_id AND s.schedule_id = ANY (moved);
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_put_on_v1(p_shard smallint, p_schedule_ids uuid[], p_task_ids uuid[], p_start_times bigint[], p_scheduled_times bigint[], p_lookahead_ms bigint) RETURNS uuid[]
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_near uuid[];
+BEGIN
+    IF coalesce(cardinality(p_task_ids), 0) = 0 THEN
+        RETURN '{}';
+    END IF;
+    SELECT ARRAY(SELECT p_task_ids[n] FROM unnest(w.near) AS n) INTO v_near
+    FROM (
+        SELECT array_agg(s.biz_type ORDER BY r.position) AS biz_types,
+            array_agg(s.biz_data ORDER BY r.position) AS biz_data,
+            array_agg(s.content_type ORDER BY r.position) AS content_types,
+            array_agg(CAST(s.callback AS text) ORDER BY r.position) AS callbacks
+        FROM unnest(p_schedule_ids) WITH ORDINALITY AS r(schedule_id, position)
+        JOIN timer_schedule AS s ON s.schedule_id = r.schedule_id
+    ) AS c
+    CROSS JOIN LATERAL wheel_submit_v1(
+        p_shard, p_task_ids, p_start_times, c.biz_types, NULL, c.biz_data, c.content_types,
+        c.callbacks, NULL, NULL, NULL, p_lookahead_ms, NULL, NULL, p_schedule_ids,
+        p_scheduled_times
+    ) AS w;
+    INSERT INTO timer_occurrence (
+        schedule_id, shard, start_time, scheduled_time, task_id, look_at
+    )
+    SELECT r.schedule_id, p_shard, r.start_time, r.scheduled_time, r.task_id,
+        greatest(r.start_time, wheel_now_ms()) + 60000
+    FROM unnest(p_schedule_ids, p_task_ids, p_start_times, p_scheduled_times)
+        AS r(schedule_id, task_id, start_time, scheduled_time)
+    ON CONFLICT DO NOTHING;
+    RETURN v_near;
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_put_v1(p_shard smallint, p_schedule_id uuid, p_expected bigint, p_biz_type text, p_name text, p_settings jsonb, p_biz_data bytea, p_now bigint, p_cut bigint, p_limit integer, p_next_time bigint, p_task_ids uuid[], p_start_times bigint[], p_scheduled_times bigint[], p_actor text, p_action text, p_old jsonb, p_new jsonb, p_retention_ms bigint, p_lookahead_ms bigint, OUT verdict text, OUT near uuid[], OUT under_way bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_is_more boolean;
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    near := '{}';
+    under_way := 0;
+    PERFORM FROM timer_biz AS b WHERE b.biz_type = p_biz_type FOR KEY SHARE;
+    IF NOT FOUND THEN
+        verdict := 'unknown';
+        RETURN;
+    END IF;
+    IF p_expected IS NULL THEN
+        INSERT INTO timer_schedule (
+            schedule_id, shard, biz_type, name, version, create_time, update_time, next_time,
+            enabled, cron, timezone, start_after, end_before, misfire, misfire_after, overlap,
+            jitter, content_type, callback, biz_data
+        )
+        SELECT p_schedule_id, p_shard, p_biz_type, p_name, 1, p_now, p_now, p_next_time,
+            s.enabled, s.cron, s.timezone, s.start_after, s.end_before, s.misfire,
+            s.misfire_after, s.overlap, s.jitter, s.content_type, s.callback, p_biz_data
+        FROM jsonb_to_record(p_settings) AS s(
+            enabled boolean, cron text, timezone text, start_after bigint, end_before bigint,
+            misfire text, misfire_after bigint, overlap text, jitter bigint, content_type text,
+            callback jsonb
+        )
+        ON CONFLICT (biz_type, name) DO NOTHING;
+        IF NOT FOUND THEN
+            verdict := 'overtaken';
+            RETURN;
+        END IF;
+    ELSE
+        PERFORM
+        FROM timer_schedule AS s
+        WHERE s.schedule_id = p_schedule_id AND s.version = p_expected
+        FOR UPDATE;
+        IF NOT FOUND THEN
+            verdict := 'overtaken';
+            RETURN;
+        END IF;
+        SELECT t.is_more, t.under_way INTO v_is_more, under_way
+        FROM wheel_schedule_take_v1(
+            p_shard, p_schedule_id, p_cut, p_limit, p_retention_ms, p_lookahead_ms
+        ) AS t;
+        IF v_is_more THEN
+            verdict := 'more';
+            RETURN;
+        END IF;
+        UPDATE timer_schedule AS t
+        SET version = t.version + 1, update_time = p_now, next_time = p_next_time,
+            enabled = s.enabled, cron = s.cron, timezone = s.timezone,
+            start_after = s.start_after, end_before = s.end_before, misfire = s.misfire,
+            misfire_after = s.misfire_after, overlap = s.overlap, jitter = s.jitter,
+            content_type = s.content_type, callback = s.callback, biz_data = p_biz_data
+        FROM jsonb_to_record(p_settings) AS s(
+            enabled boolean, cron text, timezone text, start_after bigint, end_before bigint,
+            misfire text, misfire_after bigint, overlap text, jitter bigint, content_type text,
+            callback jsonb
+        )
+        WHERE t.schedule_id = p_schedule_id;
+    END IF;
+    near := wheel_schedule_put_on_v1(
+        p_shard, array_fill(p_schedule_id, ARRAY[coalesce(cardinality(p_task_ids), 0)]),
+        p_task_ids, p_start_times, p_scheduled_times, p_lookahead_ms
+    );
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (p_now, p_actor, p_action, p_biz_type || '/' || p_name, p_old, p_new);
+    verdict := 'written';
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_run_v1(p_shard smallint, p_schedule_id uuid, p_task_id uuid, p_now bigint, p_actor text, p_lookahead_ms bigint, OUT is_found boolean, OUT is_near boolean) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    SET lock_timeout TO '5s'
+    AS $$
+DECLARE
+    v_object text;
+BEGIN
+    PERFORM wheel_fence_v1(p_shard);
+    SELECT s.biz_type || '/' || s.name INTO v_object
+    FROM timer_schedule AS s
+    WHERE s.schedule_id = p_schedule_id
+    FOR SHARE;
+    is_found := FOUND;
+    IF NOT is_found THEN
+        RETURN;
+    END IF;
+    is_near := p_task_id = ANY (wheel_schedule_put_on_v1(
+        p_shard, ARRAY[p_schedule_id], ARRAY[p_task_id], ARRAY[p_now], ARRAY[p_now], p_lookahead_ms
+    ));
+    INSERT INTO timer_change (time, actor, action, object, old, new)
+    VALUES (
+        wheel_now_ms(), p_actor, 'schedule.run', v_object, NULL,
+        jsonb_build_object('task_id', p_task_id)
+    );
+END
+$$;
+
+CREATE FUNCTION public.wheel_schedule_take_v1(p_shard smallint, p_schedule_id uuid, p_after bigint, p_limit integer, p_retention_ms bigint, p_lookahead_ms bigint, OUT is_more boolean, OUT under_way bigint) RETURNS record
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+DECLARE
+    v_ids       uuid[];
+    v_open      uuid[];
+    v_places    bigint[];
+    v_revisions integer[];
+    v_count     bigint;
+BEGIN
+    under_way := 0;
+    SELECT array_agg(o.task_id ORDER BY o.start_time, o.task_id) INTO v_ids
+    FROM (
+        SELECT k.task_id, k.start_time
+        FROM timer_occurrence AS k
+        WHERE k.schedule_id = p_schedule_id AND (p_after IS NULL OR k.scheduled_time > p_after)
+        ORDER BY k.start_time, k.task_id
+        LIMIT p_limit + 1
+    ) AS o;
+    is_more := coalesce(cardinality(v_ids) > p_limit, false);
+    v_ids := v_ids[1:p_limit];
+
+    FOR v_first IN 1..coalesce(cardinality(v_ids), 0) BY 1000 LOOP
+        SELECT array_agg(u.task_id), array_agg(u.start_time), array_agg(u.revision)
+        INTO v_open, v_places, v_revisions
+        FROM wheel_uncalled_v1(v_ids[v_first:v_first + 999]) AS u;
+        CONTINUE WHEN v_open IS NULL;
+        PERFORM wheel_cancel_pending_v1(p_shard, v_open, v_places, v_revisions, p_retention_ms);
+        -- What is left is being claimed, or somebody has just moved it: look again.
+        FOR round IN 1..10 LOOP
+            SELECT array_agg(u.task_id), array_agg(u.start_time) INTO v_open, v_places
+            FROM wheel_uncalled_v1(v_open) AS u
+            WHERE NOT u.stop;
+            EXIT WHEN v_open IS NULL;
+            SELECT count(*) FILTER (WHERE d.verdict = 'stopping') INTO v_count
+            FROM wheel_change_v1(
+                p_shard, v_open, v_places, array_fill(CAST('cancel' AS text),
+                ARRAY[cardinality(v_open)]), NULL, NULL, NULL,
+                array_fill(1, ARRAY[cardinality(v_open)]), NULL, NULL, NULL, NULL, NULL, NULL,
+                NULL, p_retention_ms, p_lookahead_ms
+            ) AS c
+            CROSS JOIN LATERAL unnest(c.verdicts) AS d(verdict);
+            under_way := under_way + v_count;
+        END LOOP;
+    END LOOP;
+    DELETE FROM timer_occurrence AS o
+    WHERE o.schedule_id = p_schedule_id AND o.task_id = ANY (v_ids);
 END
 $$;
 
@@ -4019,7 +4357,7 @@ BEGIN
 END
 $$;
 
-CREATE FUNCTION public.wheel_submit_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_biz_ids text[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_lookahead_ms bigint, p_limited text[] DEFAULT NULL::text[], p_limits bigint[] DEFAULT NULL::bigint[], OUT near integer[], OUT duplicate integer[], OUT existing uuid[], OUT refused integer[]) RETURNS record
+CREATE FUNCTION public.wheel_submit_v1(p_shard smallint, p_task_ids uuid[], p_start_times bigint[], p_biz_types text[], p_biz_ids text[], p_biz_data bytea[], p_content_types text[], p_callbacks text[], p_retries text[], p_max_ages bigint[], p_traceparents text[], p_lookahead_ms bigint, p_limited text[] DEFAULT NULL::text[], p_limits bigint[] DEFAULT NULL::bigint[], p_schedule_ids uuid[] DEFAULT NULL::uuid[], p_scheduled_times bigint[] DEFAULT NULL::bigint[], OUT near integer[], OUT duplicate integer[], OUT existing uuid[], OUT refused integer[]) RETURNS record
     LANGUAGE plpgsql
     SET search_path TO 'public'
     SET lock_timeout TO '5s'
@@ -4087,18 +4425,18 @@ BEGIN
     WITH inserted AS (
         INSERT INTO timer_task (
             slot, shard, start_time, task_id, create_time, biz_type, biz_id, biz_data,
-            content_type, callback, retry, max_age, traceparent
+            content_type, callback, retry, max_age, traceparent, schedule_id, scheduled_time
         )
         SELECT
             (r.start_time / 1000) % 10000000, p_shard, r.start_time, r.task_id, v_now, r.biz_type,
             r.biz_id, r.biz_data, r.content_type, CAST(r.callback AS jsonb),
-            CAST(r.retry AS jsonb), r.max_age, r.traceparent
+            CAST(r.retry AS jsonb), r.max_age, r.traceparent, r.schedule_id, r.scheduled_time
         FROM unnest(
             p_task_ids, p_start_times, p_biz_types, p_biz_ids, p_biz_data, p_content_types,
-            p_callbacks, p_retries, p_max_ages, p_traceparents
+            p_callbacks, p_retries, p_max_ages, p_traceparents, p_schedule_ids, p_scheduled_times
         ) WITH ORDINALITY AS r(
             task_id, start_time, biz_type, biz_id, biz_data, content_type,
-            callback, retry, max_age, traceparent, position
+            callback, retry, max_age, traceparent, schedule_id, scheduled_time, position
         )
         WHERE r.position <> ALL (duplicate || refused)
         ORDER BY (r.start_time / 1000) % 10000000, r.start_time, r.task_id
@@ -4222,6 +4560,18 @@ CREATE FUNCTION public.wheel_time_v1(p_ms bigint) RETURNS timestamp with time zo
     LANGUAGE sql IMMUTABLE PARALLEL SAFE
     AS $$
     SELECT CAST('1970-01-01 00:00:00+00' AS timestamptz) + p_ms * interval '1 millisecond'
+$$;
+
+CREATE FUNCTION public.wheel_uncalled_v1(p_task_ids uuid[]) RETURNS TABLE(task_id uuid, start_time bigint, revision integer, stop boolean)
+    LANGUAGE plpgsql
+    SET search_path TO 'public'
+    AS $$
+BEGIN
+    RETURN QUERY
+    SELECT t.task_id, t.start_time, t.revision, t.stop
+    FROM wheel_find_v1(p_task_ids) AS t
+    WHERE t.status = 0 AND t.failures = 0 AND t.started IS NULL;
+END
 $$;
 
 CREATE FUNCTION public.wheel_under_hands_v1(p_slot_lo integer) RETURNS boolean
@@ -4684,6 +5034,15 @@ CREATE TABLE public.timer_node (
     CONSTRAINT timer_node_role_check CHECK ((role = ANY (ARRAY['daemon'::text, 'broker'::text])))
 );
 
+CREATE TABLE public.timer_occurrence (
+    start_time bigint NOT NULL,
+    scheduled_time bigint NOT NULL,
+    look_at bigint NOT NULL,
+    schedule_id uuid NOT NULL,
+    task_id uuid NOT NULL,
+    shard smallint NOT NULL
+);
+
 CREATE TABLE public.timer_operation (
     operation_id uuid NOT NULL,
     create_time bigint NOT NULL,
@@ -4742,6 +5101,56 @@ CREATE TABLE public.timer_requeue (
 )
 WITH (fillfactor='70', autovacuum_vacuum_scale_factor='0.02', autovacuum_vacuum_threshold='2000', autovacuum_vacuum_cost_delay='0');
 
+CREATE TABLE public.timer_schedule (
+    next_time bigint,
+    version bigint NOT NULL,
+    create_time bigint NOT NULL,
+    update_time bigint NOT NULL,
+    start_after bigint,
+    end_before bigint,
+    misfire_after bigint NOT NULL,
+    jitter bigint NOT NULL,
+    shard smallint NOT NULL,
+    enabled boolean NOT NULL,
+    schedule_id uuid NOT NULL,
+    running uuid,
+    biz_type text NOT NULL COLLATE pg_catalog."C",
+    name text NOT NULL COLLATE pg_catalog."C",
+    cron text NOT NULL,
+    timezone text NOT NULL,
+    misfire text NOT NULL COLLATE pg_catalog."C",
+    overlap text NOT NULL COLLATE pg_catalog."C",
+    content_type text,
+    callback jsonb,
+    biz_data bytea,
+    CONSTRAINT timer_schedule_misfire_check CHECK ((misfire = ANY (ARRAY['once'::text, 'skip'::text, 'all'::text]))),
+    CONSTRAINT timer_schedule_overlap_check CHECK ((overlap = ANY (ARRAY['allow'::text, 'skip'::text])))
+)
+WITH (fillfactor='70');
+
+CREATE VIEW public.timer_schedule_view AS
+ SELECT schedule_id,
+    biz_type,
+    name,
+    version,
+    cron,
+    timezone,
+    enabled,
+    public.wheel_time_v1(next_time) AS next_time,
+    public.wheel_time_v1(start_after) AS start_after,
+    public.wheel_time_v1(end_before) AS end_before,
+    misfire,
+    misfire_after AS misfire_after_ms,
+    overlap,
+    jitter AS jitter_ms,
+    running,
+    content_type,
+    public.wheel_masked_v1(callback) AS callback,
+    public.wheel_time_v1(create_time) AS create_time,
+    public.wheel_time_v1(update_time) AS update_time,
+    shard
+   FROM public.timer_schedule s;
+
 CREATE TABLE public.timer_task_00 (
     start_time bigint CONSTRAINT timer_task_start_time_not_null NOT NULL,
     create_time bigint CONSTRAINT timer_task_create_time_not_null NOT NULL,
@@ -4755,6 +5164,7 @@ CREATE TABLE public.timer_task_00 (
     moved_to bigint,
     renew_time bigint,
     max_age bigint,
+    scheduled_time bigint,
     slot integer CONSTRAINT timer_task_slot_not_null NOT NULL,
     attempts integer DEFAULT 0 CONSTRAINT timer_task_attempts_not_null NOT NULL,
     revision integer DEFAULT 1 CONSTRAINT timer_task_revision_not_null NOT NULL,
@@ -4824,6 +5234,7 @@ CREATE VIEW public.timer_task_view AS
     t.retry,
     t.max_age AS max_age_ms,
     t.schedule_id,
+    public.wheel_time_v1(t.scheduled_time) AS scheduled_time,
     t.slot,
     t.shard
    FROM (public.timer_task t
@@ -4898,6 +5309,9 @@ ALTER TABLE ONLY public.timer_migration
 ALTER TABLE ONLY public.timer_node
     ADD CONSTRAINT timer_node_pkey PRIMARY KEY (node);
 
+ALTER TABLE ONLY public.timer_occurrence
+    ADD CONSTRAINT timer_occurrence_pkey PRIMARY KEY (schedule_id, start_time, task_id);
+
 ALTER TABLE ONLY public.timer_operation
     ADD CONSTRAINT timer_operation_pkey PRIMARY KEY (operation_id);
 
@@ -4906,6 +5320,12 @@ ALTER TABLE ONLY public.timer_pointer
 
 ALTER TABLE ONLY public.timer_requeue
     ADD CONSTRAINT timer_requeue_pkey PRIMARY KEY (task_id);
+
+ALTER TABLE ONLY public.timer_schedule
+    ADD CONSTRAINT timer_schedule_biz_type_name_key UNIQUE (biz_type, name);
+
+ALTER TABLE ONLY public.timer_schedule
+    ADD CONSTRAINT timer_schedule_pkey PRIMARY KEY (schedule_id);
 
 ALTER TABLE ONLY public.timer_task
     ADD CONSTRAINT timer_task_pkey PRIMARY KEY (slot, shard, start_time, task_id);
@@ -4921,6 +5341,8 @@ CREATE INDEX timer_dead_finish ON public.timer_dead USING btree (biz_type, finis
 
 CREATE INDEX timer_dead_time ON public.timer_dead USING btree (finish_time, task_id);
 
+CREATE INDEX timer_occurrence_look ON public.timer_occurrence USING btree (shard, look_at);
+
 CREATE INDEX timer_operation_running ON public.timer_operation USING btree (create_time) WHERE (state = 'running'::text);
 
 CREATE INDEX timer_operation_time ON public.timer_operation USING btree (create_time, operation_id);
@@ -4934,5 +5356,7 @@ CREATE INDEX timer_requeue_overflow ON public.timer_requeue USING btree (biz_typ
 CREATE INDEX timer_requeue_reserved ON public.timer_requeue USING btree (biz_type, due_at) WHERE (reason = 'reserved'::text);
 
 CREATE INDEX timer_requeue_retry ON public.timer_requeue USING btree (biz_type, shard, due_at, task_id) WHERE (reason = 'retry'::text);
+
+CREATE INDEX timer_schedule_next ON public.timer_schedule USING btree (shard, next_time) WHERE enabled;
 
 ALTER INDEX public.timer_task_pkey ATTACH PARTITION public.timer_task_00_pkey;

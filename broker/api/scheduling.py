@@ -177,7 +177,7 @@ def read_schedule(
         errors += guard.check(callback.url, biz.callback_allow, "#/callback/url")
         if not biz.allow_callback_override:
             errors.append(FieldError(CALLBACK_REFUSED.format(biz.biz_type), "#/callback"))
-    elif biz.callback_url is None and given.callback is None:
+    elif biz.callback_url is None and given.callback is None and biz.delivery == "callback":
         detail = f"needed: the biz_type {biz.biz_type!r} has no callback_url"
         errors.append(FieldError(detail, "#/callback"))
     if errors:

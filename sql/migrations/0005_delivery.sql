@@ -125,7 +125,7 @@ BEGIN
             greatest(t.create_time, t.renew_time), t.first_attempt_time, t.biz_data,
             t.content_type, CAST(t.callback AS text), CAST(t.retry AS text), t.max_age,
             t.schedule_id, t.traceparent, j.was_lost, t.scheduled_time,
-            t.started IS NOT NULL',
+            CASE WHEN j.published IS NULL THEN t.started IS NOT NULL ELSE t.attempts > 1 END',
         wheel_partition_v1(p_slot_lo)
     ) USING v_tids, v_verdicts, v_losses, v_timeouts, v_now, p_margin_ms, v_published;
 

@@ -53,7 +53,8 @@ CREATE FUNCTION wheel_reserve_v1(
     verdict text, task_id uuid, lease_until bigint, start_time bigint, biz_type text, biz_id text,
     attempts integer, failures smallint, revision integer, life smallint, stop boolean,
     create_time bigint, first_attempt_time bigint, biz_data bytea, content_type text,
-    callback text, retry text, max_age bigint, schedule_id uuid, traceparent text, was_lost boolean
+    callback text, retry text, max_age bigint, schedule_id uuid, traceparent text,
+    was_lost boolean, scheduled_time bigint, was_called boolean
 )
 LANGUAGE plpgsql VOLATILE
 SET search_path FROM CURRENT
@@ -109,7 +110,7 @@ BEGIN
             c.task_id, c.lease_until, c.start_time, c.biz_type, c.biz_id, c.attempts, c.failures,
             c.revision, c.life, c.stop, c.create_time, c.first_attempt_time,
             CASE WHEN c.is_shown THEN c.biz_data END, c.content_type, c.callback, c.retry,
-            c.max_age, c.schedule_id, c.traceparent, c.was_lost
+            c.max_age, c.schedule_id, c.traceparent, c.was_lost, c.scheduled_time, c.was_called
         FROM (
             SELECT d.*, coalesce(
                 sum(octet_length(d.biz_data)) OVER (ORDER BY d.task_id) <= p_shown_bytes, true

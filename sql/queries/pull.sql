@@ -8,7 +8,8 @@
 -- Locks: fence shared, the biz_type's turn, task rows in place order, requeue rows by task_id
 SELECT c.verdict, c.task_id, c.lease_until, c.start_time, c.biz_type, c.biz_id, c.attempts,
     c.failures, c.revision, c.life, c.stop, c.create_time, c.first_attempt_time, c.biz_data,
-    c.content_type, c.callback, c.retry, c.max_age, c.schedule_id, c.traceparent, c.was_lost
+    c.content_type, c.callback, c.retry, c.max_age, c.schedule_id, c.traceparent, c.was_lost,
+    c.scheduled_time, c.was_called
 FROM wheel_reserve_v1(
     CAST(:shard AS smallint), CAST(:slot_lo AS integer), CAST(:slot_hi AS integer),
     CAST(:biz_type AS text), CAST(:reserved_max AS integer), CAST(:task_ids AS uuid[]),
