@@ -236,6 +236,8 @@ def set_up(biz_types_max: int) -> None:
     """Once at start. biz_types_max: METRICS_BIZ_TYPES."""
     _biz_labels.limit = biz_types_max
     _BUILD_INFO.labels(__version__, platform.python_version()).set(1)
+    for reason in ("undelivered", "behind_the_hand", "event_center_away", "event_center_lost"):
+        _SWEPT.labels(reason)  # from 0 on: of a counter that begins at 1 Prometheus sees no rise
 
 
 def published(shard: int, latenesses_s: Iterable[float]) -> None:
