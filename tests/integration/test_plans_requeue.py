@@ -7,7 +7,7 @@ a planner an empty table's indexes are all alike. What is read is taken from Pos
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import pytest
@@ -16,7 +16,13 @@ from psycopg import AsyncConnection, IsolationLevel
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, task_at
 from tests.fix_sessions import Sessions
-from tests.integration.test_plans import claim_of, in_place_order, rows_of, settle_of
+from tests.integration.test_plans import (
+    again_of,
+    claim_of,
+    in_place_order,
+    rows_of,
+    settle_of,
+)
 from wheel_timer.database import Database
 from wheel_timer.store.due import NIL
 from wheel_timer.store.submit import submit
@@ -84,8 +90,40 @@ async def rows(session: AsyncConnection[Any]) -> set[Any]:
     )
 
 
+def reserve_of(tasks: Sequence[NewTask]) -> dict[str, Any]:
+    return claim_of(tasks) | {
+        "shard": 0,
+        "biz_type": tasks[0].biz_type,
+        "reserved_max": 64,
+        "ttrs": [60_000] * len(tasks),
+        "published": [tasks[0].start_time_ms] * len(tasks),
+        "shown_bytes": 65_536,
+    }
+
+
+def report_of(tasks: Sequence[NewTask], verb: str) -> dict[str, Any]:
+    notices = ("ids", "times", "biz_types", "biz_ids", "data", "content_type")
+    return (
+        again_of(tasks)
+        | {f"notice_{name}": None for name in notices}
+        | {
+            "biz_types": [task.biz_type for task in tasks],
+            "verbs": [verb] * len(tasks),
+            "delays": [3_600_000] * len(tasks),
+            "reasons": None,
+            "broker": "test",
+            "config_versions": [1] * len(tasks),
+            "erases": [False] * len(tasks),
+        }
+    )
+
+
 @pytest.mark.parametrize(
-    "name", ["settle_final", "rearm", "unfetch", "rescue", "pull", "fetch", "fill"]
+    "name",
+    [
+        *("settle_final", "rearm", "unfetch", "rescue", "pull", "fetch", "fill"),
+        *("reserve", "finish", "release", "touch"),
+    ],
 )
 async def test_a_row_is_found_among_the_dead_by_its_key(
     name: str, crowd: list[NewTask], hands: Hands, clock: DatabaseClock, sessions: Sessions
@@ -103,6 +141,8 @@ async def test_a_row_is_found_among_the_dead_by_its_key(
     }
     if name in states:
         await session.execute(f"UPDATE timer_requeue SET {states[name]}".encode())
+    if name == "reserve":
+        await session.execute("UPDATE timer_task SET lease_until = NULL")
     leads = {"shard": 0, "epoch": hands.leader.epoch}
     params: dict[str, dict[str, Any]] = {
         "settle_final": settle_of(crowd),
@@ -125,7 +165,11 @@ async def test_a_row_is_found_among_the_dead_by_its_key(
             "lookahead_ms": 1_000,
         },
         "fill": leads | {"biz_type": crowd[0].biz_type, "limit": FRESH},
+        "reserve": reserve_of(crowd),
     }
+    if name in ("finish", "release", "touch"):
+        params["report"] = report_of(crowd, name)
+        name = "report"
     before = await rows(session)
     assert len(before) == FRESH
     assert await blocks_of(session, name, params[name]) <= BLOCKS_MAX

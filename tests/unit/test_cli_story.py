@@ -98,8 +98,8 @@ def test_a_failed_task_says_why() -> None:
 def test_a_lost_attempt_is_told_as_such() -> None:
     lost = attempt(1, outcome="lost", error_class="lost", http_status=None, duration_ms=None)
     assert told(attempt_log=[lost])[1] == (
-        "Attempt 1 began at 08:50:00.002 UTC, 2 ms after its moment: its broker died, or lost its"
-        " lease, during the call."
+        "Attempt 1 began at 08:50:00.002 UTC, 2 ms after its moment: its broker, or the"
+        " worker that held it, died or lost its lease."
     )
 
 

@@ -23,7 +23,7 @@ _WAITING: Final = {
     "breaker_open": "the breaker of its biz_type is open: the endpoint kept failing",
     "paused": "its biz_type is paused",
     "backoff": "the last attempt failed, and it waits before the next",
-    "released": "its endpoint asked for another call later",
+    "released": "its endpoint, or a worker, put it off",
     "event_center": "the event center is away; brokers read it straight from Postgres",
 }
 
@@ -34,7 +34,7 @@ _ERRORS: Final = {
     "timeout": "no complete answer came in time",
     "reset": "the connection broke off",
     "refused": "the endpoint refused the connection, or its address may not be called",
-    "lost": "its broker died, or lost its lease, during the call",
+    "lost": "its broker, or the worker that held it, died or lost its lease",
     "superseded": "the task had been changed or settled meanwhile, so its result did not count",
 }
 

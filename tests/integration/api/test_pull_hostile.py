@@ -49,6 +49,20 @@ async def test_a_rate_limit_holds_reservations_too(client: httpx.AsyncClient, jo
     assert time.monotonic() - began > 0.2
 
 
+async def test_the_brake_holds_workers_too(client: httpx.AsyncClient, jobs: str) -> None:
+    await submitted(client)
+    (mine,) = await reserved(client)
+    assert (await client.post("/v1/wheel/pause", json={"reason": "x"})).status_code == 200
+    await submitted(client)
+    assert await reserved(client, wait=0.3) == []
+    # What is in hand ends as it would.
+    assert (await said(client, "finish", mine)).status_code == 200
+    waiting = asyncio.create_task(reserved(client, wait=10))
+    await asyncio.sleep(0.05)
+    assert (await client.post("/v1/wheel/resume")).status_code == 200
+    assert len(await waiting) == 1
+
+
 async def test_who_is_gone_gets_nothing(
     context: Context, client: httpx.AsyncClient, jobs: str, audits_hold: AuditsHold
 ) -> None:
