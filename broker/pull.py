@@ -19,13 +19,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from broker.direct import Direct
 from broker.handback import HandBack
 from broker.holding import Holding
 from broker.intake import Intake
+from broker.lane import Lane
 from broker.outcome import Unstarted
 from broker.pull_lane import LINGER_S, PullLane, Worker
 from broker.reader import READ_COUNT, Reader
@@ -138,7 +139,7 @@ class Pull:
             clock=clock,
             settler=self._settler,
             settle=self._results.settle,
-            ended=lambda lanes: self._timekeeper.claim_ended(lanes),
+            ended=self._claim_ended,
             resumed=lambda: self._timekeeper.turn_soon(),
             touched=lambda lane: self._timekeeper.touch(lane),
         )
@@ -187,7 +188,7 @@ class Pull:
         known = [self._registry.get(name) for name in self._registry.names()]
         self._configure([biz for biz in known if biz is not None])
         self._registry.on_change(self._configure)
-        self._registry.on_delete(self._forget)
+        self._registry.on_delete(self._leave)
         self._registry.on_brake(self._brake)
         self._loops = [
             asyncio.create_task(self._takeover.run(), name="pull takeover"),
@@ -298,6 +299,12 @@ class Pull:
             self._looked_s = now_s
             self._holding.look()
 
+    def _claim_ended(self, lanes: Iterable[Lane]) -> None:
+        """Read on at once for who got nothing: what was read were copies."""
+        self._timekeeper.claim_ended(lanes)
+        if set(self._lanes_with_room()) - self._reader.reads:
+            self._reader.wake()
+
     def _send_away(self, lane: PullLane) -> None:
         for worker in list(lane.workers):
             lane.leave(worker)
@@ -361,11 +368,8 @@ class Pull:
             self._timekeeper.touch(lane)
         self._tidy_soon()
 
-    def _forget(self, names: Sequence[str]) -> None:
-        """These biz_types are gone; the notifiers remove their lanes."""
-        self._leave(names)
-
     def _leave(self, names: Sequence[str]) -> None:
+        """These are not pulled any more, or gone; the notifiers remove the lanes of the gone."""
         waiting: list[Ref] = []
         for name in names:
             lane = self._lanes.pop(name, None)

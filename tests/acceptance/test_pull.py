@@ -63,7 +63,7 @@ def test_a_worker_killed_in_its_work_loses_the_task_to_another(pulled: tuple[Up,
         assert job.task.task_id == submitted.task_id
         assert (job.task.attempts, job.task.failures) == (2, 1)
         work.stop()
-    assert time.monotonic() - killed_s < TTR_S + 4
+    assert time.monotonic() - killed_s < TTR_S + 20
     task = client.get(submitted.task_id)
     assert [one.outcome for one in task.attempt_log] == ["lost", "finished"]
     audits_hold(up)
@@ -86,7 +86,7 @@ def test_fifty_workers_of_two_brokers_hold_each_task_once(pulled: tuple[Up, Clie
         if len(seen) == 1_000:
             work.stop()
 
-    guard = threading.Timer(60, work.stop)
+    guard = threading.Timer(120, work.stop)
     guard.start()
     work.run(handler)
     guard.cancel()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from uuid import uuid4
+from uuid import UUID, uuid4
 
 import httpx
 
@@ -17,7 +17,8 @@ from tests.fix_pull import TTR_S, VERBS, reserved, said, shown, submitted
 from tests.integration.api.conftest import client_of
 from wheel_timer import signal
 from wheel_timer.eventcenter import EventCenter
-from wheel_timer.wheel import new_task_id
+from wheel_timer.task import Ref
+from wheel_timer.wheel import home_of, new_task_id
 
 
 async def test_a_claim_made_up_for_a_task_elsewhere_finds_nothing(
@@ -152,6 +153,22 @@ async def test_two_brokers_share_what_is_due(
     await another.stop()
     await center.close()
     await audits_hold()
+
+
+async def test_copies_of_what_is_done_do_not_keep_a_worker_from_what_is_due(
+    context: Context, client: httpx.AsyncClient, jobs: str
+) -> None:
+    """A lane that nobody reads fills with them, and they lie before what is new."""
+    done = UUID(await submitted(client))
+    (task,) = await reserved(client)
+    await said(client, "finish", task)
+    start_ms, _ = home_of(done)
+    await context.event_center.publish_direct(
+        [Ref(done, start_ms, start_ms, start_ms, "jobs")] * 200
+    )
+    fresh = await submitted(client)
+    (task,) = await reserved(client, wait=9)
+    assert task["task_id"] == fresh
 
 
 async def test_payloads_larger_than_a_socket_come_whole(

@@ -74,11 +74,11 @@ async def test_work_is_touched_by_itself_and_a_stop_waits_for_it(
     worker: AsyncClient, client: httpx.AsyncClient, audits_hold: AuditsHold
 ) -> None:
     task_id = await submitted(client)
-    work = worker.work("jobs", wait=0.5, ttr=1, concurrency=3)
+    work = worker.work("jobs", wait=0.5, ttr=2, concurrency=3)
 
     async def handler(job: AsyncJob) -> None:
         work.stop()
-        await asyncio.sleep(2)
+        await asyncio.sleep(2.5)
         assert not job.is_lost
 
     await work.run(handler)
