@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.cursor import decode_cursor, encode_cursor
 from broker.api.operation import Answer, Operation, json_answer
@@ -49,13 +49,20 @@ async def list_schedules(
             raise invalid(f"biz_type: {BIZ_TYPE_PATTERN}")
         actor_of(request).check_sees(biz_type)
     limit = limit_of(query.get("limit"))
+    return json_answer(await schedules_of(context, actor_of(request), biz_type, query, limit))
+
+
+async def schedules_of(
+    context: Context, actor: Actor, biz_type: str | None, query: dict[str, str], limit: int
+) -> SchedulesOut:
+    """A page of the schedules that this actor sees; biz_type: of this one. query: its cursor."""
+    query = dict(query)
     after = _After("", "")
     query["biz_type"] = biz_type or ""
     if "cursor" in query:
         after = decode_cursor(query, query["cursor"], _After)
         if not (is_biz_type(after.biz_type) and is_name(after.name)):
             raise invalid("cursor: not one that a list has given")
-    actor = actor_of(request)
     seen: list[str] | None = None
     if biz_type is not None:
         seen = [biz_type]
@@ -67,7 +74,7 @@ async def list_schedules(
         cursor = encode_cursor(query, _After(found[limit - 1].biz_type, found[limit - 1].name))
     now_ms = now_of(context)
     items = [schedule_item(one, now_ms) for one in found[:limit]]
-    return json_answer(SchedulesOut(items, cursor))
+    return SchedulesOut(items, cursor)
 
 
 _BIZ_TYPE: Final[dict[str, tuple[dict[str, Any], str]]] = {

@@ -9,7 +9,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.bizverbs import MERGE_PATCH
 from broker.api.context import Context
 from broker.api.operation import JSON, Answer, Operation, json_answer
@@ -40,7 +40,7 @@ STARTING_S: Final = 0.15
 
 async def get_schedule(context: Context, request: Request) -> Response:
     """One schedule."""
-    return answer(context, await named(context, request))
+    return answer(context, await named(context, *path_of(request)))
 
 
 async def put_schedule(context: Context, request: Request) -> Response:
@@ -51,12 +51,13 @@ async def put_schedule(context: Context, request: Request) -> Response:
     body = await context.bodies.read(request)
     biz = await biz_of(context, biz_type)
     given = decode_schedule(body)
-    put = await changed(
+    put = await make_so(
         context,
-        request,
-        biz,
+        biz_type,
+        name,
         lambda before: read(context, given, biz, name, before),
-        "schedule.put",
+        actor=actor_of(request).name,
+        action="schedule.put",
     )
     return answer(context, put.schedule, 201 if put.before is None else 200)
 
@@ -66,30 +67,42 @@ async def patch_schedule(context: Context, request: Request) -> Response:
     if media_type(request) not in ("", JSON, MERGE_PATCH):
         raise unsupported(f"{JSON}, {MERGE_PATCH}")
     body = await context.bodies.read(request)
-    found = await named(context, request)
+    found = await named(context, *path_of(request))
+    return answer(context, await patch(context, found, body, actor_of(request)))
+
+
+async def patch(context: Context, found: Schedule, body: bytes, actor: Actor) -> Schedule:
+    """The schedule that a PATCH makes of one. Raises InvalidTask, NotFound, StaleVersion."""
     biz = await biz_of(context, found.biz_type)
 
     def make(before: Schedule | None) -> Schedule:
         stands = existing(found, before)
         return read(context, patched(stands, body), biz, stands.name, stands)
 
-    put = await changed(context, request, biz, make, "schedule.patch")
-    return answer(context, put.schedule)
+    put = await make_so(
+        context, found.biz_type, found.name, make, actor=actor.name, action="schedule.patch"
+    )
+    return put.schedule
 
 
 async def delete_schedule(context: Context, request: Request) -> Response:
     """Delete a schedule and what of it was not called yet."""
     await read_nothing(context, request)
-    found = await named(context, request)
+    found = await named(context, *path_of(request))
+    await delete(context, found, actor_of(request))
+    return Response(status_code=204)
+
+
+async def delete(context: Context, found: Schedule, actor: Actor) -> None:
+    """Once this returns, no occurrence of it starts any more. Raises NotFound."""
     under_way = await store.delete(
         context.db,
         found.biz_type,
         found.name,
-        actor=actor_of(request).name,
+        actor=actor.name,
         lookahead_ms=wheel_of(context).lookahead_ms,
     )
     await _let_start(under_way)
-    return Response(status_code=204)
 
 
 def read(
@@ -137,12 +150,6 @@ async def make_so(
     return put
 
 
-async def changed(context: Context, request: Request, biz: BizType, make: Make, action: str) -> Put:
-    name: str = request.path_params["name"]
-    actor = actor_of(request).name
-    return await make_so(context, biz.biz_type, name, make, actor=actor, action=action)
-
-
 async def know_the_time(context: Context) -> None:
     """What comes next is counted from the database's now. Raises DatabaseUnavailable."""
     if context.clock.is_test or not context.clock.is_known():
@@ -155,9 +162,13 @@ async def _let_start(under_way: int) -> None:
         await asyncio.sleep(STARTING_S)
 
 
-async def named(context: Context, request: Request) -> Schedule:
-    """The schedule of the path. Raises NotFound."""
-    biz_type, name = request.path_params["biz_type"], request.path_params["name"]
+def path_of(request: Request) -> tuple[str, str]:
+    """The biz_type and the name in the path."""
+    return request.path_params["biz_type"], request.path_params["name"]
+
+
+async def named(context: Context, biz_type: str, name: str) -> Schedule:
+    """A schedule by its name. Raises NotFound."""
     found = None
     if is_biz_type(biz_type) and is_name(name):
         found = await store.load(context.db, biz_type, name)

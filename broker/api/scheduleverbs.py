@@ -13,7 +13,7 @@ from msgspec import Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.problems import invalid
@@ -22,18 +22,19 @@ from broker.api.schedules import (
     SHOWN,
     answer,
     biz_of,
-    changed,
     existing,
     know_the_time,
+    make_so,
     named,
     now_of,
+    path_of,
     wheel_of,
 )
 from broker.api.times import format_time
 from broker.api.verb import read_nothing
 from broker.api.view import Time
 from wheel_timer import metrics
-from wheel_timer.schedule import upcoming
+from wheel_timer.schedule import Schedule, upcoming
 from wheel_timer.store import schedule as store
 
 COUNT_DEFAULT: Final = 10
@@ -66,34 +67,45 @@ class RunOut(Struct):
 async def set_enabled(context: Context, request: Request, *, enabled: bool) -> Response:
     """Let it come due from now on, or no more."""
     await read_nothing(context, request)
-    found = await named(context, request)
-    biz = await biz_of(context, found.biz_type)
-    put = await changed(
+    found = await named(context, *path_of(request))
+    return answer(context, await enable(context, found, actor_of(request), enabled=enabled))
+
+
+async def enable(context: Context, found: Schedule, actor: Actor, *, enabled: bool) -> Schedule:
+    """The schedule, enabled or disabled. Raises NotFound."""
+    await biz_of(context, found.biz_type)
+    put = await make_so(
         context,
-        request,
-        biz,
+        found.biz_type,
+        found.name,
         lambda before: msgspec.structs.replace(existing(found, before), enabled=enabled),
-        "schedule.enable" if enabled else "schedule.disable",
+        actor=actor.name,
+        action="schedule.enable" if enabled else "schedule.disable",
     )
-    return answer(context, put.schedule)
+    return put.schedule
 
 
 async def run_schedule(context: Context, request: Request) -> Response:
     """One more occurrence, now."""
     await read_nothing(context, request)
-    found = await named(context, request)
+    found = await named(context, *path_of(request))
+    made = await run(context, found, actor_of(request))
+    return json_answer(made, 201, {"Location": f"/v1/tasks/{made.task_id}"})
+
+
+async def run(context: Context, found: Schedule, actor: Actor) -> RunOut:
+    """One more occurrence of it, now."""
     await know_the_time(context)
     ref = await store.run(
         context.db,
         found,
         math.ceil(context.clock.now_ms()),
-        actor=actor_of(request).name,
+        actor=actor.name,
         lookahead_ms=wheel_of(context).lookahead_ms,
     )
     metrics.tasks_submitted(found.biz_type, 1)
     context.submitter.publish_soon([ref])
-    made = RunOut(ref.task_id, format_time(ref.start_time_ms), found.schedule_id)
-    return json_answer(made, 201, {"Location": f"/v1/tasks/{ref.task_id}"})
+    return RunOut(ref.task_id, format_time(ref.start_time_ms), found.schedule_id)
 
 
 async def get_upcoming(context: Context, request: Request) -> Response:
@@ -104,7 +116,7 @@ async def get_upcoming(context: Context, request: Request) -> Response:
     ):
         raise invalid(f"count: a number from 1 to {COUNT_MAX}")
     count = COUNT_DEFAULT if text is None else int(text)
-    found = await named(context, request)
+    found = await named(context, *path_of(request))
     # A thousand leap days are half a second's work: beside what else there is to do.
     coming = await asyncio.to_thread(upcoming, found, now_of(context), count)
     items = [

@@ -89,13 +89,16 @@ async def get_stats(context: Context, request: Request) -> Response:
     return json_answer(await stats_of(context, biz_type_of(request)))
 
 
-async def stats_of(context: Context, name: str) -> StatsOut:
-    """How this biz_type goes. Raises NotFound."""
+async def stats_of(context: Context, name: str, look_rows: int | None = None) -> StatsOut:
+    """
+    How this biz_type goes. look_rows: so many tasks of each span are looked at, in place of
+    LOOK_ROWS. Raises NotFound.
+    """
     await context.registry.refresh()
     biz = existing(name, context.registry.get(name))
     now_ms = max(int(context.clock.now_ms()), START_TIME_MS_MIN + MINUTE_MS)
-    past = await window(context.db, name, now_ms - MINUTE_MS, now_ms, now_ms)
-    ahead = await window(context.db, name, now_ms, now_ms + HOUR_MS, now_ms)
+    past = await window(context.db, name, now_ms - MINUTE_MS, now_ms, now_ms, look_rows)
+    ahead = await window(context.db, name, now_ms, now_ms + HOUR_MS, now_ms, look_rows)
     dead = await dead_count(context.db, name)
     depth = in_flight = None
     try:

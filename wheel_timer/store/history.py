@@ -28,7 +28,10 @@ class Key(NamedTuple):
 
 
 class Change(NamedTuple):
-    """One change. old, new: what differs; None where there is no such side."""
+    """
+    One change. old, new: what differs; None where there is no such side. fits: it is the actor's
+    and the action that were asked for; of one that is not the sides are left out.
+    """
 
     time_ms: int
     change_id: int
@@ -37,6 +40,7 @@ class Change(NamedTuple):
     object: str
     old: Any
     new: Any
+    fits: bool
 
 
 async def biz_history(db: Database, biz_type: str, before: int, limit: int) -> list[Version]:
@@ -46,10 +50,23 @@ async def biz_history(db: Database, biz_type: str, before: int, limit: int) -> l
 
 
 async def changes(
-    db: Database, object_: str | None, from_ms: int, to_ms: int, below: Key, limit: int
+    db: Database,
+    object_: str | None,
+    from_ms: int,
+    to_ms: int,
+    below: Key,
+    limit: int,
+    *,
+    actor: str | None = None,
+    action: str | None = None,
 ) -> list[Change]:
-    """Changes of [from_ms, to_ms), newest first; object_: of this one only."""
+    """
+    Changes of [from_ms, to_ms), newest first; object_: of this one only. Those of other actors or
+    actions are among them, marked.
+    """
     params: dict[str, Any] = {
+        "actor": actor,
+        "action": action,
         "from": from_ms,
         "to": to_ms,
         "key_time": below.time_ms,

@@ -17,8 +17,8 @@ DEAD_MAX: Final = 10_000
 
 class Window(NamedTuple):
     """
-    What became of the tasks due in a span. is_complete: False where only LOOK_ROWS were looked at,
-    so that there are more. again: called more than once.
+    What became of the tasks due in a span. is_complete: False where not all could be looked at, so
+    that there are more. again: called more than once.
     """
 
     is_complete: bool
@@ -34,8 +34,19 @@ class Window(NamedTuple):
     lateness_p99_ms: int | None
 
 
-async def window(db: Database, biz_type: str, from_ms: int, to_ms: int, now_ms: int) -> Window:
-    """The tasks due in [from_ms, to_ms), a span far below a lap."""
+async def window(
+    db: Database,
+    biz_type: str,
+    from_ms: int,
+    to_ms: int,
+    now_ms: int,
+    look_rows: int | None = None,
+) -> Window:
+    """
+    The tasks due in [from_ms, to_ms), a span far below a lap. look_rows: so many are read at most,
+    in place of LOOK_ROWS.
+    """
+    look = LOOK_ROWS if look_rows is None else look_rows
     first, last = slot_of(from_ms), slot_of(to_ms - 1)
     # Over the ring's end it is two ranges.
     firsts, afters = ([first], [last + 1]) if first <= last else ([first, 0], [LAP_S, last + 1])
@@ -45,13 +56,13 @@ async def window(db: Database, biz_type: str, from_ms: int, to_ms: int, now_ms: 
         "afters": afters,
         "from": from_ms,
         "to": to_ms,
-        "look": LOOK_ROWS,
+        "look": look,
         "now": now_ms,
     }
     row = await db.fetch_one("biz_window", params)
     assert row is not None
     looked, *counts = row
-    return Window(looked < LOOK_ROWS, *counts)
+    return Window(looked < look, *counts)
 
 
 async def dead_count(db: Database, biz_type: str) -> int:

@@ -21,7 +21,7 @@ from wheel_timer.errors import FieldError, Forbidden, InvalidTask
 
 HERE: Final = "/console/keys"
 NEW: Final = "/console/new-key"
-ROWS: Final = 50
+ROWS: Final = 25
 SCOPE_FIELD: Final = "scope."
 OVERLAP_S_DEFAULT: Final = 86_400
 _KEY: Final = msgspec.json.Decoder(KeyIn)
