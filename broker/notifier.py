@@ -35,6 +35,7 @@ from broker.handback import HandBack
 from broker.holding import Holding
 from broker.intake import Intake
 from broker.lane import Lane
+from broker.lateness import LatenessTold
 from broker.outcome import Unstarted
 from broker.reader import Reader
 from broker.recovery import Recovery
@@ -95,7 +96,8 @@ class Notifier:
         # Of near tasks, where no event center takes them: called from here as far as there is room.
         self.deliver = self._intake.near
         self._hand_back = HandBack(db=db, event_center=event_center, let_go=self._let_go)
-        self._report = Report()
+        self._lateness = LatenessTold(event_center=event_center, clock=clock)
+        self._report = Report(self._lateness.add)
         self._transport = open_transport(settings)
         self._reader = Reader(
             event_center=event_center,
@@ -243,6 +245,7 @@ class Notifier:
         await self._hand_back.refs(self._waiting())
         await self._hand_back.leave()
         self._report.state(self._lanes.values(), self._clock.now_ms())
+        await self._lateness.stop()
         await self._transport.aclose()
 
     def _lanes_with_room(self) -> list[str]:
@@ -342,6 +345,7 @@ class Notifier:
             self._holding.look()
             self._reader.wake()
         self._report.state(self._lanes.values(), self._clock.now_ms())
+        self._lateness.look()
         self._waits.look(self._lanes.values())
         self._recovery.look(self._lanes.values())
 

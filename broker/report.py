@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from broker.lane import Lane
@@ -35,9 +35,10 @@ class _Ended(NamedTuple):
 
 
 class Report:
-    """One broker's report."""
+    """One broker's report. late: hears of each first call of a biz_type how many ms late it was."""
 
-    def __init__(self) -> None:
+    def __init__(self, late: Callable[[str, float], None] | None = None) -> None:
+        self._late = late
         self._ended: list[_Ended] = []
         self._next_warning_s: dict[str, float] = {}
         self._unreported: dict[str, int] = {}
@@ -89,6 +90,8 @@ class Report:
         for biz_type, outcome, lateness_ms, duration_ms in ended:
             if lateness_ms is not None:
                 metrics.callback_started(biz_type, lateness_ms / 1000)
+                if self._late is not None:
+                    self._late(biz_type, lateness_ms)
             if duration_ms is not None:
                 metrics.callback_ended(biz_type, outcome, duration_ms / 1000)
             if outcome in SETTLED:

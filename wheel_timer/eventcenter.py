@@ -24,6 +24,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from wheel_timer.consumers import Consumers
 from wheel_timer.errors import EventCenterUnavailable
+from wheel_timer.lateness import Lateness
 from wheel_timer.losses import Losses
 from wheel_timer.publishing import Publishing
 from wheel_timer.reach import Reach
@@ -50,7 +51,7 @@ class Depth(NamedTuple):
     first_ms: int | None
 
 
-class EventCenter(Publishing, Consumers, Losses):
+class EventCenter(Publishing, Consumers, Losses, Lateness):
     """
     The lanes, as one process sees them.
 

@@ -20,6 +20,9 @@ can spread the lanes:
                                        gone three seconds after nobody does
     PREFIX:{TAG}:works:BIZ_TYPE        string; when a broker's breaker closed, ms, database clock;
                                        gone after ten seconds
+    PREFIX:late:MINUTE                 hash; class -> first calls of that minute (lateness.py); gone
+                                       after two hours
+    PREFIX:{TAG}:late:BIZ_TYPE:FIVE    the same of one biz_type, by five minutes
     PREFIX:probe                       string; there for ten seconds after Redis was away
     PREFIX:brokers                     sorted set; consumer -> last heartbeat, ms of Redis' clock
     PREFIX:servers                     the same of those who read for workers (broker/pull.py)

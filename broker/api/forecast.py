@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 from starlette.requests import Request
 from starlette.responses import Response
 
-from broker.api.actor import actor_of
+from broker.api.actor import Actor, actor_of
 from broker.api.bizverbs import existing
 from broker.api.context import Context
 from broker.api.intake import check_biz_type
@@ -74,9 +74,12 @@ class ForecastOut(Struct):
 async def get_forecast(context: Context, request: Request) -> Response:
     """What is known of the next hours."""
     query = query_of(request)
-    hours = _hours(query.get("hours"))
-    name = query.get("biz_type")
-    actor = actor_of(request)
+    hours = hours_of(query.get("hours"))
+    return json_answer(await forecast(context, actor_of(request), query.get("biz_type"), hours))
+
+
+async def forecast(context: Context, actor: Actor, name: str | None, hours: int) -> ForecastOut:
+    """What is known of the next hours. name: of this biz_type, None: of all that are seen."""
     if name is not None:
         check_biz_type(name)
         actor.check_sees(name)
@@ -93,16 +96,14 @@ async def get_forecast(context: Context, request: Request) -> Response:
     )
     rates = {biz.biz_type: biz.rate_limit for biz in known}
     limit = _limit(list(rates.values()))
-    return json_answer(
-        ForecastOut(
-            time=format_time(now_ms),
-            biz_type=name,
-            hours=hours,
-            tasks=sum(minute.tasks for minute in found.minutes),
-            estimated=any(minute.is_estimated for minute in found.minutes),
-            buckets=[_bucket_out(minute, limit) for minute in found.minutes],
-            hot_seconds=[_hot_out(hot, rates[hot.biz_type]) for hot in found.hot],
-        )
+    return ForecastOut(
+        time=format_time(now_ms),
+        biz_type=name,
+        hours=hours,
+        tasks=sum(minute.tasks for minute in found.minutes),
+        estimated=any(minute.is_estimated for minute in found.minutes),
+        buckets=[_bucket_out(minute, limit) for minute in found.minutes],
+        hot_seconds=[_hot_out(hot, rates[hot.biz_type]) for hot in found.hot],
     )
 
 
@@ -113,7 +114,8 @@ def hot_over(biz: BizType) -> int:
     return max(1, math.floor(biz.rate_limit), biz.burst or 0)
 
 
-def _hours(text: str | None) -> int:
+def hours_of(text: str | None) -> int:
+    """How far to look, by the query. Raises Refused."""
     if text is None:
         return HOURS
     if not (text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= HOURS_MAX):

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 
 from markupsafe import Markup, escape
 
-WIDTH: Final = 720
+WIDTH: Final = 480
 _LEFT: Final = 52
 _RIGHT: Final = 8
 _TOP: Final = 10
@@ -38,16 +38,20 @@ class Line(NamedTuple):
     values: Sequence[float | None]
 
 
-def columns(of: Sequence[Column], *, name: str, height: int = 170, limit: float = 0) -> Markup:
+def columns(
+    of: Sequence[Column], *, name: str, width: int = WIDTH, height: int = 190, limit: float = 0
+) -> Markup:
     """
-    Columns from zero. name: what the chart is, for who cannot see it. limit: a line across, 0 for
-    none; it is part of the scale where it does not make the columns too low to be seen.
+    Columns from zero. name: what the chart is, for who cannot see it. width: of the drawing, whose
+    text is of the page's size where it is shown so wide. limit: a line across, 0 for none; it is
+    part of the scale where it does not make the columns too low to be seen.
     """
     highest = max([column.value for column in of], default=0)
     top = _round_up(max(highest, limit if limit <= highest * 4 else 0, 1))
     plot = height - _TOP - _BOTTOM
-    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(of))
-    parts = [_grid([(0, "0"), (top / 2, _figure(top / 2)), (top, _figure(top))], top, height)]
+    step = (width - _LEFT - _RIGHT) / max(1, len(of))
+    marks = [(0, "0"), (top / 2, _figure(top / 2)), (top, _figure(top))]
+    parts = [_grid(marks, top, width, height)]
     for place, column in enumerate(of):
         x = _LEFT + place * step
         tall = plot * column.value / top
@@ -66,10 +70,10 @@ def columns(of: Sequence[Column], *, name: str, height: int = 170, limit: float 
             + Markup(' height="{:.1f}" rx="1"/></g>').format(tall)
         )
         if column.label:
-            parts.append(_label(x + step / 2, height, column.label))
+            parts.append(_label(x + step / 2, width, height, column.label))
     if 0 < limit <= top:
-        parts.append(_across("limit", limit / top, height))
-    return _svg(parts, name, height)
+        parts.append(_across("limit", limit / top, width, height))
+    return _svg(parts, name, width, height)
 
 
 def lines(
@@ -78,6 +82,7 @@ def lines(
     name: str,
     labels: Sequence[str],
     marks: Sequence[tuple[float, str]],
+    width: int = WIDTH,
     height: int = 190,
 ) -> Markup:
     """
@@ -91,10 +96,10 @@ def lines(
         share = (math.log(max(value, marks[0][0])) - low) / (top - low)
         return _TOP + plot * (1 - min(1.0, max(0.0, share)))
 
-    step = (WIDTH - _LEFT - _RIGHT) / max(1, len(labels) - 1)
+    step = (width - _LEFT - _RIGHT) / max(1, len(labels) - 1)
     parts = [
         Markup('<line class="grid" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-            _LEFT, WIDTH - _RIGHT, y_of(value), y_of(value)
+            _LEFT, width - _RIGHT, y_of(value), y_of(value)
         )
         + _side(y_of(value), text)
         for value, text in marks
@@ -115,8 +120,8 @@ def lines(
                 )
     for place, label in enumerate(labels):
         if label:
-            parts.append(_label(_LEFT + place * step, height, label))
-    return _svg(parts, name, height)
+            parts.append(_label(_LEFT + place * step, width, height, label))
+    return _svg(parts, name, width, height)
 
 
 def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
@@ -133,18 +138,18 @@ def _runs(values: Sequence[float | None]) -> list[list[tuple[int, float]]]:
     return runs
 
 
-def _grid(marks: Sequence[tuple[float, str]], top: float, height: int) -> Markup:
+def _grid(marks: Sequence[tuple[float, str]], top: float, width: int, height: int) -> Markup:
     plot = height - _TOP - _BOTTOM
     return Markup("").join(
-        _across("grid", value / top, height) + _side(_TOP + plot * (1 - value / top), text)
+        _across("grid", value / top, width, height) + _side(_TOP + plot * (1 - value / top), text)
         for value, text in marks
     )
 
 
-def _across(mark: str, share: float, height: int) -> Markup:
+def _across(mark: str, share: float, width: int, height: int) -> Markup:
     y = _TOP + (height - _TOP - _BOTTOM) * (1 - share)
     return Markup('<line class="{}" x1="{}" x2="{}" y1="{:.1f}" y2="{:.1f}"/>').format(
-        mark, _LEFT, WIDTH - _RIGHT, y, y
+        mark, _LEFT, width - _RIGHT, y, y
     )
 
 
@@ -152,21 +157,21 @@ def _side(y: float, text: str) -> Markup:
     return Markup('<text class="side" x="{}" y="{:.1f}">{}</text>').format(_LEFT - 6, y + 3.5, text)
 
 
-def _label(x: float, height: int, text: str) -> Markup:
-    x = min(max(x, _LEFT + 12), WIDTH - _RIGHT - 14)
+def _label(x: float, width: int, height: int, text: str) -> Markup:
+    x = min(max(x, _LEFT + 12), width - _RIGHT - 16)
     return Markup('<text class="foot" x="{:.1f}" y="{}">{}</text>').format(x, height - 6, text)
 
 
-def _svg(parts: Sequence[Markup], name: str, height: int) -> Markup:
+def _svg(parts: Sequence[Markup], name: str, width: int, height: int) -> Markup:
     return Markup(
         '<svg class="chart" viewBox="0 0 {} {}" role="img" aria-label="{}">{}</svg>'
-    ).format(WIDTH, height, escape(name), Markup("").join(parts))
+    ).format(width, height, escape(name), Markup("").join(parts))
 
 
 def _round_up(value: float) -> float:
-    """The next of 1, 2, 4, 5, 10, 20, ... that is not below."""
+    """The next of 1, 2, 4, 6, 8, 10, 20, ... that is not below."""
     power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 5, 10) if step * power >= value)
+    return next(step * power for step in (1, 2, 4, 6, 8, 10) if step * power >= value)
 
 
 def _figure(value: float) -> str:

@@ -95,6 +95,11 @@ class Visit:
         """Whether nobody has to sign in: a server without ADMIN_KEY."""
         return self.session.subject == "local"
 
+    @property
+    def part(self) -> str | None:
+        """The id of the part that a page fetches anew; None where the whole page is asked for."""
+        return self.request.headers.get("hx-target")
+
     def may(self, *scopes: Scope) -> bool:
         """Whether the key has one of these scopes."""
         return not self.actor.scopes.isdisjoint(scopes)

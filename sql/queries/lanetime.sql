@@ -30,3 +30,16 @@ USING (
     FOR UPDATE SKIP LOCKED
 ) AS k
 WHERE l.hour = k.hour AND l.biz_type = k.biz_type AND l.reason = k.reason
+
+-- name: lanes_held
+-- Which lanes have held back what was due, in this hour and the one before, the longest first.
+-- In:    limit
+-- Out:   biz_type text, reason text, held_ms bigint
+-- Cost:  one index range: a row for each of these lanes, hours and reasons
+-- Locks: none
+SELECT l.biz_type, l.reason, CAST(sum(l.held_ms) AS bigint) AS held_ms
+FROM timer_lane_time AS l
+WHERE l.hour >= (SELECT wheel_now_ms()) / 3600000 * 3600000 - 3600000
+GROUP BY l.biz_type, l.reason
+ORDER BY held_ms DESC, l.biz_type, l.reason
+LIMIT CAST(:limit AS integer)

@@ -3,8 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from wheel_timer.database import Database
+
+
+class HeldTime(NamedTuple):
+    """How long a lane has held back what was due, for one reason."""
+
+    biz_type: str
+    reason: str
+    held_ms: int
+
+
+async def held(db: Database, limit: int) -> list[HeldTime]:
+    """Of this hour and the one before, the longest first."""
+    return [HeldTime._make(row) for row in await db.fetch("lanes_held", {"limit": limit})]
 
 
 async def add(db: Database, held_ms: Mapping[tuple[str, str], float]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -19,21 +19,29 @@ from broker.api.jump import (
 )
 from broker.api.wheel import LaneOut, ShardOut, lanes_out, shard_out
 from broker.console.page import Page
+from broker.console.pages.wheelcharts import Charts, charts
 from broker.console.visit import Confirmation, Visit
 from wheel_timer.errors import FieldError, InvalidTask
+from wheel_timer.store import lanetime
+from wheel_timer.store.lanetime import HeldTime
 from wheel_timer.store.ledger import totals_now
 from wheel_timer.store.wheel import shards
 
 HERE: Final = "/console/wheel"
 # A page is as large, and costs as much, with a thousand biz_types as with these.
-LANES_MAX: Final = 30
+LANES_MAX: Final = 15
+HELD_MAX: Final = 200
+# The id of the part that is fetched every few seconds; the charts move slowly.
+NOW_PART: Final = "now"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
     """
-    What the page shows. lanes: those with the most pending tasks, or those that `search` finds;
-    lanes_all: of how many. pending, dead: of all that the key sees.
+    What the page shows. lanes: those that hold back something, then those with the most pending
+    tasks, of what `search` finds; lanes_all: of how many. held: for how long in the last hours,
+    and mostly why. pending, dead: of all that the key sees. charts: None where only the
+    part above them is fetched.
     """
 
     now_ms: int
@@ -42,12 +50,14 @@ class Wheel:
     shards: Sequence[ShardOut]
     nodes: Sequence[NodeOut]
     lanes: Sequence[LaneOut]
+    held: Mapping[str, HeldTime]
     lanes_all: int
     search: str
     pending: int
     dead: int
     lag_ms: int
     may_stop: bool
+    charts: Charts | None
 
 
 async def show(visit: Visit) -> Response:
@@ -61,8 +71,19 @@ async def _wheel(visit: Visit) -> Wheel:
     found = await shards(context.db)
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
     totals = {n: one for n, one in (await totals_now(context.db)).items() if actor.sees(n)}
-    names = [name for name in context.registry.names() if actor.sees(name) and search in name]
-    names.sort(key=lambda name: (-totals[name].pending if name in totals else 0, name))
+    seen = [name for name in context.registry.names() if actor.sees(name)]
+    seen.sort(key=lambda name: (-totals[name].pending if name in totals else 0, name))
+    held: dict[str, HeldTime] = {}
+    for one in await lanetime.held(context.db, HELD_MAX):
+        if actor.sees(one.biz_type):
+            held.setdefault(one.biz_type, one)
+
+    def holds(name: str) -> bool:
+        biz = context.registry.get(name)
+        is_held = name in held or (biz is not None and biz.paused)
+        return is_held and name in totals and totals[name].pending > 0
+
+    names = sorted((name for name in seen if search in name), key=lambda name: not holds(name))
     return Wheel(
         now_ms=now_ms,
         brake=brake_out(context.registry.brake),
@@ -70,12 +91,14 @@ async def _wheel(visit: Visit) -> Wheel:
         shards=[shard_out(shard) for shard in found],
         nodes=await nodes_out(context),
         lanes=await lanes_out(context, names[:LANES_MAX], totals, now_ms),
+        held=held,
         lanes_all=len(names),
         search=search,
         pending=sum(one.pending for one in totals.values()),
         dead=sum(one.dead for one in totals.values()),
         lag_ms=max([shard.lag_ms for shard in found], default=0),
         may_stop=visit.may("operate") and not actor.is_narrowed,
+        charts=None if visit.part == NOW_PART else await charts(visit, seen, now_ms),
     )
 
 
