@@ -127,3 +127,30 @@ def test_keys_operations_audits_and_changes(up: Up, browser: Browser) -> None:
     browser.open(f"{up.url}/console/ledger")
     assert "Ledger" in browser.text("h1")
     assert browser.errors == []
+
+
+def test_a_schedule_tells_its_times_while_one_types(up: Up, browser: Browser) -> None:
+    browser.open(f"{up.url}/console/new-schedule?biz_type=default")
+    browser.fill("#f-name", "clicked")
+    browser.fill("#f-timezone", "Asia/Shanghai")
+    browser.fill("#f-cron", "30 9 * *")
+    browser.wait_for("!!document.querySelector('#coming .wrong')")
+    browser.fill("#f-cron", "30 9 * * *")
+    browser.wait_for("document.querySelectorAll('#coming li').length === 10")
+    assert "09:30:00" in browser.text("#coming li")
+    browser.fill('[id="f-callback.url"]', f"{up.url}/demo/echo")
+    browser.click("main form button.primary")
+    confirm(browser)
+    here = f"{up.url}/console/schedules/default/clicked"
+    assert browser.url == here
+    for verb, told in (
+        ("disable", "It is disabled."),
+        ("enable", "It is enabled."),
+        ("run", "It is called now."),
+        ("delete", "The schedule clicked is deleted."),
+    ):
+        browser.open(here)
+        browser.click(f'a[href$="/clicked/{verb}"]')
+        confirm(browser)
+        assert browser.text(".notice") == told
+    assert browser.errors == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Final
 
 from tests.bench.figure import Row
@@ -70,23 +71,27 @@ DROP TABLE loaded;
 """
 
 
+def chunks(biz_types: int, now_ms: int) -> Iterator[str]:
+    """The statements that make the tasks, of so many biz_types."""
+    for first in range(0, TASKS, CHUNK):
+        yield LOAD.format(
+            first=first,
+            chunk=CHUNK,
+            tasks=TASKS,
+            factor=FACTOR,
+            biz_types=biz_types,
+            settled_of_4=SETTLED_OF_4,
+            now_ms=now_ms,
+            day_ms=DAY_MS,
+            kept_ms=KEPT_MS,
+            margin_ms=MARGIN_MS,
+        )
+
+
 async def measure() -> list[Row]:
     """Built by SQL beside a service that runs, then audited as psql would."""
     async with Product() as product:
-        now_ms = int(time.time() * 1000)
-        for first in range(0, TASKS, CHUNK):
-            load = LOAD.format(
-                first=first,
-                chunk=CHUNK,
-                tasks=TASKS,
-                factor=FACTOR,
-                biz_types=BIZ_TYPES,
-                settled_of_4=SETTLED_OF_4,
-                now_ms=now_ms,
-                day_ms=DAY_MS,
-                kept_ms=KEPT_MS,
-                margin_ms=MARGIN_MS,
-            )
+        for load in chunks(BIZ_TYPES, int(time.time() * 1000)):
             await product.sql(load)
         await product.sql("VACUUM ANALYZE")
         rows = []
