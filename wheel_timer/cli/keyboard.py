@@ -49,6 +49,7 @@ class Keyboard:
         self._take()
         return self
 
+    # The pipe is left open: another thread may wake us to the end of the process.
     def __exit__(
         self,
         kind: type[BaseException] | None,

@@ -25,7 +25,10 @@ CELL_CHARACTERS_MAX: Final = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Row:
-    """One audit of the list. runs_since: it runs now. found: None where it is not this key's."""
+    """
+    One audit. run: the last one to its end. runs_since_ms: it runs now. found: how many rows; None
+    where that is not for this key.
+    """
 
     file: AuditFile
     run: Run | None
@@ -35,7 +38,7 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Audits:
-    """All of them. rows_pending: about how many tasks a run reads, to say how long it takes."""
+    """All of them."""
 
     rows: Sequence[Row]
     now_ms: int

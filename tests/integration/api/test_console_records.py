@@ -9,6 +9,7 @@ import pytest
 
 from broker.api.context import Context
 from tests.fix_console import confirm, form_to, sign_in
+from tests.fix_sessions import until
 from tests.integration.api.conftest import client_of
 from tests.integration.api.test_keys import ADMIN_KEY, bearer, make
 from wheel_timer.database import Database
@@ -148,8 +149,11 @@ async def test_audits_run_behind_the_page(context: Context, client: httpx.AsyncC
     assert "FROM timer_task AS t" in one
     assert "There is no result yet" in one
     assert "The audit lost runs" in (await confirm(client, "/console/audits/lost/run")).text
-    while (await audit_store.runs(context.db))["lost"].ended_ms is None:
-        pass
+
+    async def has_ended() -> bool:
+        return (await audit_store.runs(context.db))["lost"].ended_ms is not None
+
+    await until(has_ended)
     assert "No row." in (await client.get("/console/audits/lost")).text
     assert "holds" in (await client.get("/console/audits")).text
     assert (await client.get("/console/audits/nothing")).status_code == 404
