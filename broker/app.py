@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import socket
 from collections.abc import Sequence
 from ipaddress import ip_address
@@ -20,6 +21,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from broker import tracing
 from broker.api.access import check_local
 from broker.api.app import build_app
 from broker.api.context import Context
@@ -374,7 +376,9 @@ async def main(
         test_clock=test_clock,
         speaks_for_all=speaks_for_all,
     )
+    tracing.set_up(os.environ)
     server = HttpServer(await broker.start(), sockets)
     await server.start()
     await stop.requested.wait()
     await broker.stop(server, stop)
+    await tracing.stop()

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from broker import tracing
 from broker.attempt import HELD_UP, attempt
 from broker.deadlines import Deadlines
 from broker.lane import Lane
@@ -17,6 +18,7 @@ from broker.terms import Terms
 from broker.transport import CallbackTransport
 from wheel_timer import metrics, signal
 from wheel_timer.clock import Clock
+from wheel_timer.log import fields_of
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.task import Claim, Ref
 
@@ -56,7 +58,7 @@ class Caller:
             terms = lane.terms.of(claim.callback, claim.retry)
         except Exception as error:
             # One task's row must not stop the turn that starts everybody else's.
-            logger.exception("the terms of task %s cannot be read", claim.task_id)
+            logger.exception("the terms of a task cannot be read", extra=fields_of(claim))
             terms = lane.terms.of(None, None)
             answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
             self._settle(lane, claim, ref, decide(answer, claim, terms.policy, now_ms), answer)
@@ -105,26 +107,31 @@ class Caller:
     async def _attempt(
         self, lane: Lane, claim: Claim, ref: Ref, terms: Terms, started_ms: float, started_s: float
     ) -> None:
+        span = tracing.calling(claim, ref, started_ms)
+        sent = claim if span is None else span.claim
         try:
             signal.reached("delivery.starting")
             signed_ms = self._clock.signing_ms(started_ms)
             answer = await attempt(
-                self._transport, self._deadlines, claim, terms, signed_ms, started_s
+                self._transport, self._deadlines, sent, terms, signed_ms, started_s
             )
         except asyncio.CancelledError:
             # `drain` alone cancels; the receiver may have heard the call.
             answer = Answer(None, "the broker stopped before an answer came", "lost")
         except Exception as error:
-            logger.exception("the attempt at task %s failed in the broker itself", claim.task_id)
+            logger.exception("an attempt failed in the broker itself", extra=fields_of(claim))
             answer = Answer(None, f"error in the broker: {type(error).__name__}", "connect")
         signal.reached("delivery.called")
         ended_ms = self._clock.now_ms()
         if answer is HELD_UP:
             # No failure of the task's, and none of its endpoint's.
             lane.gate.refund(ended_ms)
-            self._settle(lane, claim, ref, Unstarted())
+            outcome: Outcome = Unstarted()
+            self._settle(lane, claim, ref, outcome)
         else:
-            self._ended(lane, claim, ref, terms, answer, started_ms, ended_ms)
+            outcome = self._ended(lane, claim, ref, terms, answer, started_ms, ended_ms)
+        if span is not None:
+            span.end(outcome, answer)
         self._slot_free(lane)
         self._attempts.pop(asyncio.current_task(), None)
 
@@ -137,8 +144,8 @@ class Caller:
         answer: Answer,
         started_ms: float,
         ended_ms: float,
-    ) -> None:
-        """A call was made, or may have been."""
+    ) -> Outcome:
+        """A call was made, or may have been. Returns what came of it."""
         outcome: Outcome = decide(answer, claim, terms.policy, ended_ms)
         if answer.error_class == "lost" and self._gives_back:
             outcome = Release(0, answer.error)
@@ -148,3 +155,4 @@ class Caller:
         # A task's own URL says nothing of the endpoint that all others go to.
         if answer.error_class != "lost" and claim.callback is None:
             self._answered(lane, is_at_work(answer, terms.policy), started_ms, ended_ms)
+        return outcome

@@ -16,6 +16,7 @@ from typing import Final, NamedTuple
 from uuid import UUID
 
 from wheel_timer.database import Database
+from wheel_timer.log import fields_of
 from wheel_timer.monotonic import monotonic_s
 from wheel_timer.schedule import Schedule, called_from, is_missed
 from wheel_timer.store.occurrence import admit, terms
@@ -98,7 +99,9 @@ class Occurrences:
             return self._is_passed_over(schedule, claim, now_ms)
         except Exception:
             # A zone that only another release knows, or a defect: it is called, and the others too.
-            log.exception("whether task %s comes too late cannot be computed", claim.task_id)
+            log.exception(
+                "whether a task comes too late cannot be computed", extra=fields_of(claim)
+            )
             return False
 
     def _is_passed_over(self, schedule: Schedule, claim: Claim, now_ms: int) -> bool:

@@ -14,6 +14,7 @@ from typing import Final, NamedTuple
 
 from broker.lane import Lane
 from wheel_timer import metrics
+from wheel_timer.log import fields_of
 from wheel_timer.task import Result
 
 WARNING_EVERY_S: Final = 1.0
@@ -59,7 +60,8 @@ class Report:
             self.count()
         if result.error is not None:
             self._warn(result)
-        logger.debug("task %s attempt %d: %s", result.task_id, result.attempt, result.outcome)
+        if logger.isEnabledFor(logging.DEBUG):
+            logger.debug("attempt ended: %s", result.outcome, extra=fields_of(result))
 
     def state(self, lanes: Iterable[Lane], now_ms: float) -> None:
         """The lanes as they stand, and what was not counted yet; once a second, and at the end."""
@@ -107,11 +109,8 @@ class Report:
             return
         self._next_warning_s[biz_type] = now_s + WARNING_EVERY_S
         logger.warning(
-            "%s: task %s, attempt %d, %s: %s (and %d more since the last such line)",
-            biz_type,
-            result.task_id,
-            result.attempt,
-            result.outcome,
+            "attempt failed: %s (and %d more since the last such line)",
             result.error,
             self._unreported.pop(biz_type, 0),
+            extra={**fields_of(result), "outcome": result.outcome},
         )

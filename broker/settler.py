@@ -27,6 +27,7 @@ from wheel_timer import signal
 from wheel_timer.database import Database
 from wheel_timer.errors import DataRejected, EventCenterUnavailable, WheelTimerError
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.log import fields_of
 from wheel_timer.store.settle import AGAIN, BATCH_ROWS_MAX, settle_again, settle_final, settle_noted
 from wheel_timer.task import Ref, Result
 from wheel_timer.wheel import home_of
@@ -151,9 +152,11 @@ class Settler:
             (result,) = results
             if result.error == TEXT_REFUSED:
                 # Nothing of it is text any more; its lease ends and the sweep finds it again.
-                logger.error("task %s cannot be settled: %s", result.task_id, error)
+                logger.error("a task cannot be settled: %s", error, extra=fields_of(result))
                 return
-            logger.warning("task %s is settled without its texts: %s", result.task_id, error)
+            logger.warning(
+                "a task is settled without its texts: %s", error, extra=fields_of(result)
+            )
             await self._settle(queue, [_without_texts(result)])
 
     async def _settle_once(self, queue: Queue, results: list[Result]) -> None:

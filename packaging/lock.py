@@ -17,14 +17,16 @@ CHECKOUT = Path(__file__).resolve().parent.parent
 
 
 def requirements() -> list[str]:
-    """Every requirement of the client, the server, its extra and the tools, as written."""
+    """Every requirement of the client, the server, its extras and the tools, as written."""
     client = tomllib.loads((CHECKOUT / "pyproject.toml").read_text())
     server = tomllib.loads((CHECKOUT / "packaging" / "server" / "pyproject.toml").read_text())
+    extras = server["project"]["optional-dependencies"]
     return [
         *client["project"]["dependencies"],
         *client["dependency-groups"]["dev"],
         *server["tool"]["wheel-timer"]["dependencies"],
-        *server["project"]["optional-dependencies"]["embedded"],
+        *extras["embedded"],
+        *extras["otel"],
     ]
 
 

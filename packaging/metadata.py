@@ -20,4 +20,5 @@ class Extras(MetadataHookInterface):
         metadata["optional-dependencies"] = {
             "server": [server],
             "embedded": [f"wheel-timer-server[embedded]=={metadata['version']}"],
+            "otel": [f"wheel-timer-server[otel]=={metadata['version']}"],
         }

@@ -20,13 +20,30 @@ import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
-from typing import IO, Any, Final, Literal
+from typing import IO, Any, Final, Literal, Protocol
+from uuid import UUID
 
 from wheel_timer.secrets import mask_secrets
 
 LINES_MAX: Final = 10_000  # about 2 MB of text
 FLUSH_S: Final = 1.0  # what a process that ends gives a slow reader
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class OneAttempt(Protocol):
+    """A claim, or its result."""
+
+    @property
+    def task_id(self) -> UUID: ...
+    @property
+    def biz_type(self) -> str: ...
+    @property
+    def attempt(self) -> int: ...
+
+
+def fields_of(one: OneAttempt) -> dict[str, Any]:
+    """The fields of a line about one attempt, for `extra`: the same names everywhere."""
+    return {"task_id": str(one.task_id), "biz_type": one.biz_type, "attempt": one.attempt}
 
 
 class TextFormat(logging.Formatter):
@@ -100,7 +117,7 @@ class Writer(logging.Handler):
     def _write(self) -> None:
         while (line := self._lines.get()) is not None:
             try:
-                self._stream.write(f"{line}\n")
+                self._write_line(line)
                 if self._lines.empty():
                     self._stream.flush()
             except (OSError, ValueError):
@@ -108,6 +125,14 @@ class Writer(logging.Handler):
                 return
             if self._dropped:
                 self._tell_dropped()
+
+    def _write_line(self, line: str) -> None:
+        try:
+            self._stream.write(f"{line}\n")
+        except UnicodeEncodeError:
+            # Half a character of somebody's, or a terminal of another time: no reason to be silent.
+            plain = line.encode("ascii", "backslashreplace").decode()
+            self._stream.write(f"{plain}\n")
 
     def _tell_dropped(self) -> None:
         with self.lock or threading.RLock():

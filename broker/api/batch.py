@@ -11,6 +11,7 @@ from msgspec import UNSET, Meta, Raw, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker import tracing
 from broker.api import ndjson
 from broker.api.context import Context
 from broker.api.decoding import decode
@@ -63,6 +64,7 @@ class BatchOut(Struct):
 _BATCH: Final = msgspec.json.Decoder(BatchIn)
 
 
+@tracing.submitting
 async def submit_batch(context: Context, request: Request) -> Response:
     """Many tasks: a JSON document, or NDJSON of any length."""
     if "idempotency-key" in request.headers:
@@ -75,6 +77,7 @@ async def submit_batch(context: Context, request: Request) -> Response:
     raws = decode(_BATCH, await context.bodies.read(request)).tasks
     reads = await TaskReader(context, request).read(raws)
     submissions = [read for read in reads if isinstance(read, Submission)]
+    tracing.note(tasks=len(submissions))
     outcomes = await stored(context, submissions)
     if outcomes and all(isinstance(o, Unavailable | Overloaded) for o in outcomes):
         assert isinstance(outcomes[0], WheelTimerError)

@@ -33,7 +33,10 @@ CALLBACK_REFUSED: Final = "the biz_type {!r} does not allow it (allow_callback_o
 _TIME_EXAMPLES: Final = ["2027-01-15T09:00:00+08:00", 1800000000, 1800000000.25]
 _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f]")
 _CONTENT_TYPE: Final = re.compile(r"[\w!#$&^.+-]+/[\w!#$&^.+-]+(?:[\t ]*;[\t -~]*)?", re.ASCII)
-_TRACEPARENT: Final = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII)
+# No version ff, no trace and no span that is all zeros.
+_TRACEPARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}", re.ASCII
+)
 _IN_STRINGS: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _BRACKETS_AS_SQUARE: Final = bytes.maketrans(b"{}", b"[]")
 _NOT_BRACKETS: Final = bytes(set(range(256)) - set(b"[]{}"))

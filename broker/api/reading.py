@@ -17,6 +17,7 @@ from typing import Final
 from msgspec import Raw
 from starlette.requests import Request
 
+from broker import tracing
 from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.intake import (
@@ -43,7 +44,8 @@ class TaskReader:
         self._registry = context.registry
         self._clock = context.clock
         self._body_bytes_max = context.settings.max_body
-        self._traceparent = valid_traceparent(request.headers.get("traceparent"))
+        own = tracing.traceparent_of(request)
+        self._traceparent = own or valid_traceparent(request.headers.get("traceparent"))
         self._biz_id = biz_id
         self._actor = actor_of(request)
         self._guard = context.guard

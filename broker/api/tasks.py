@@ -9,6 +9,7 @@ from msgspec import UNSET, Struct, UnsetType
 from starlette.requests import Request
 from starlette.responses import Response
 
+from broker import tracing
 from broker.api.actor import Actor, actor_of
 from broker.api.context import Context
 from broker.api.intake import TaskIn, check_biz_type
@@ -41,6 +42,7 @@ class SubmitOut(Struct, omit_defaults=True):
     differs: list[str] | UnsetType = UNSET
 
 
+@tracing.submitting
 async def submit(context: Context, request: Request) -> Response:
     """One task: 201 after its commit, 200 where its biz_id was there before."""
     if media_type(request) not in ("", JSON):
@@ -50,7 +52,10 @@ async def submit(context: Context, request: Request) -> Response:
     read = (await reader.read([body]))[0]
     if not isinstance(read, Submission):
         raise counted(read)
+    tracing.note(biz_type=read.biz_type)
     outcome = (await stored(context, [read]))[0]
+    if isinstance(outcome, Accepted | Replaced):
+        tracing.note(task_id=outcome.task_id)
     if isinstance(outcome, Accepted):
         answer = SubmitOut(outcome.task_id, "pending", False, format_time(outcome.start_time_ms))
         return json_answer(answer, 201, {"Location": f"/v1/tasks/{outcome.task_id}"})

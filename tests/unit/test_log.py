@@ -12,7 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 
+from broker.report import Report
 from wheel_timer.log import JsonFormat, RateLimited, TextFormat, Writer
+from wheel_timer.task import Result
+from wheel_timer.wheel import new_task_id
 
 
 class Gate(io.StringIO):
@@ -135,3 +138,40 @@ def test_a_rate_limited_warning_comes_once_a_second_a_key_with_a_count(
         "attempt failed: refused (and 3 more like it)",
         "attempt failed: refused",
     ]
+
+
+def test_a_failed_attempt_is_a_line_with_its_task(caplog: pytest.LogCaptureFixture) -> None:
+    """The fields by which a line is found, and no line break of somebody's."""
+    task_id = new_task_id(1_800_000_000_000)
+    result = Result(
+        task_id=task_id,
+        start_time_ms=1_800_000_000_000,
+        biz_type="orders",
+        attempt=3,
+        revision=1,
+        outcome="retry",
+        error="HTTP 500\nforged",
+    )
+    with caplog.at_level(logging.DEBUG, "broker.report"):
+        Report().ended(result, 0.0)
+    lines = [JsonFormat().format(record) for record in caplog.records]
+    named = {"task_id": str(task_id), "biz_type": "orders", "attempt": 3}
+    warned, ended = (json.loads(line) for line in lines)
+    assert warned == warned | named | {"level": "warning", "outcome": "retry"}
+    assert "HTTP 500\nforged" in warned["message"]
+    assert ended == ended | named | {"level": "debug", "logger": "broker.report"}
+    assert warned.keys() >= {"time", "level", "logger", "message"}
+    assert not any("\n" in line for line in lines)
+
+
+def test_half_a_character_silences_nobody(logger: logging.Logger) -> None:
+    raw = io.BytesIO()
+    writer = Writer(io.TextIOWrapper(raw, "utf-8", write_through=True))
+    writer.setFormatter(TextFormat())
+    logger.addHandler(writer)
+    logger.warning("of somebody's: \ud800")
+    logger.warning("and on")
+    writer.close()
+    told = raw.getvalue().decode()
+    assert "of somebody's: \\ud800\n" in told
+    assert "and on\n" in told
