@@ -7,11 +7,12 @@ the API's own pointers lead to them. What the form does not know stays as it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 import msgspec
 
+from broker.console.form import number_of
 from wheel_timer.biz import BizTypeOut, Delivery
 from wheel_timer.callback import Mark, Method, is_write_only
 from wheel_timer.errors import FieldError, InvalidTask
@@ -162,14 +163,14 @@ def patch_of(form: Mapping[str, str], before: BizTypeOut | None) -> dict[str, An
     errors: list[FieldError] = []
     patch: dict[str, Any] = {}
     for name, field in FIELDS.items():
-        text = form.get(name, "").strip()
+        text, pointer = form.get(name, "").strip(), f"#/{name.replace('.', '/')}"
         value: Any = text or None
         if field.kind == "check":
             value = name in form
         elif field.kind == "number":
-            value = _number(text, name, errors)
+            value = number_of(text, pointer, errors)
         elif field.kind == "numbers":
-            numbers = [_number(one, name, errors) for one in text.replace(",", " ").split()]
+            numbers = [number_of(one, pointer, errors) for one in text.replace(",", " ").split()]
             value = numbers or None
         elif field.kind == "lines":
             value = text.split() or None
@@ -186,47 +187,10 @@ def patch_of(form: Mapping[str, str], before: BizTypeOut | None) -> dict[str, An
     return patch
 
 
-def without_nones(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The PATCH as the PUT of something new: what has its default is left out."""
-    return {
-        name: without_nones(value) if isinstance(value, Mapping) else value
-        for name, value in patch.items()
-        if value is not None
-    }
-
-
-def by_field(errors: Iterable[FieldError]) -> tuple[dict[str, str], list[FieldError]]:
-    """Errors by the field that they belong to; and those that belong to none."""
-    placed: dict[str, str] = {}
-    others: list[FieldError] = []
-    for error in errors:
-        name = error.pointer.removeprefix("#/").replace("/", ".")
-        while name and name not in FIELDS:
-            name = name.rpartition(".")[0]
-        if name:
-            placed[name] = f"{placed[name]}; {error.detail}" if name in placed else error.detail
-        else:
-            others.append(error)
-    return placed, others
-
-
 def _put(patch: dict[str, Any], path: Sequence[str], value: Any) -> None:
     for part in path[:-1]:
         patch = patch.setdefault(part, {})
     patch[path[-1]] = value
-
-
-def _number(text: str, name: str, errors: list[FieldError]) -> float | None:
-    if not text:
-        return None
-    try:
-        number = float(text)
-        if number not in (float("inf"), float("-inf")) and number == number:
-            return int(number) if number.is_integer() else number
-    except ValueError:
-        pass
-    errors.append(FieldError(f"{text[:40]!r} is no number", f"#/{name.replace('.', '/')}"))
-    return None
 
 
 def _headers(

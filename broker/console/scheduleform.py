@@ -11,17 +11,17 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-import msgspec
-from msgspec import UNSET, Raw
+from msgspec import UNSET
 
 from broker.api.scheduleview import ScheduleOut
+from broker.console.form import json_of, number_of
 from wheel_timer.errors import FieldError, InvalidTask
 
 NUMBERS: Final = ("misfire_after", "jitter")
 MOMENTS: Final = ("start_after", "end_before")
 FIELDS: Final = (
     *("name", "biz_type", "cron", "timezone", "enabled", "misfire", "overlap", "biz_data"),
-    *(*NUMBERS, *MOMENTS, "callback.url", "callback.method", "callback.timeout"),
+    *(*NUMBERS, *MOMENTS, "callback", "callback.url", "callback.method", "callback.timeout"),
 )
 DEFAULTS: Final[Mapping[str, str]] = {
     "timezone": "UTC",
@@ -69,48 +69,24 @@ def patch_of(form: Mapping[str, str], *, has_binary: bool) -> dict[str, Any]:
     for name in ("cron", "timezone", "misfire", "overlap"):
         patch[name] = form.get(name, "").strip() or None
     for name in NUMBERS:
-        patch[name] = _number(form.get(name, ""), f"#/{name}", errors)
+        patch[name] = number_of(form.get(name, ""), f"#/{name}", errors)
     for name in MOMENTS:
         patch[name] = _moment(form.get(name, "").strip(), f"#/{name}", errors)
     url = form.get("callback.url", "").strip()
     if not url:
         patch["callback"] = None
     else:
-        timeout = _number(form.get("callback.timeout", ""), "#/callback/timeout", errors)
+        timeout = number_of(form.get("callback.timeout", ""), "#/callback/timeout", errors)
         method = form.get("callback.method") or None
         patch["callback"] = {"url": url, "method": method, "timeout": timeout}
     data = form.get("biz_data", "").strip()
     if not has_binary or data:
-        patch["biz_data"] = _json(data, errors) if data else None
+        patch["biz_data"] = json_of(data, "#/biz_data", errors) if data else None
     if not patch["cron"]:
         errors.append(FieldError("needed", "#/cron"))
     if errors:
         raise InvalidTask(errors)
     return patch
-
-
-def without_nones(patch: Mapping[str, Any]) -> dict[str, Any]:
-    """The PATCH as the PUT of something new."""
-    return {
-        name: without_nones(value) if isinstance(value, Mapping) else value
-        for name, value in patch.items()
-        if value is not None
-    }
-
-
-def by_field(errors: list[FieldError]) -> tuple[dict[str, str], list[FieldError]]:
-    """Errors by the field that they belong to; and those that belong to none."""
-    placed: dict[str, str] = {}
-    others: list[FieldError] = []
-    for error in errors:
-        name = error.pointer.removeprefix("#/").replace("/", ".")
-        if name == "callback":
-            name = "callback.url"
-        if name in FIELDS:
-            placed[name] = f"{placed[name]}; {error.detail}" if name in placed else error.detail
-        else:
-            others.append(error)
-    return placed, others
 
 
 def _field_of(moment: str | None) -> str:
@@ -127,26 +103,3 @@ def _moment(text: str, pointer: str, errors: list[FieldError]) -> str | None:
         errors.append(FieldError("no moment: 2026-12-01T09:00", pointer))
         return None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
-
-
-def _number(text: str, pointer: str, errors: list[FieldError]) -> float | None:
-    if not text.strip():
-        return None
-    try:
-        number = float(text)
-        # Neither infinite nor no number at all: JSON has none of these.
-        if abs(number) < 1e15:
-            return number
-    except ValueError:
-        pass
-    errors.append(FieldError(f"{text[:40]!r} is no number", pointer))
-    return None
-
-
-def _json(text: str, errors: list[FieldError]) -> Raw | None:
-    try:
-        msgspec.json.decode(text.encode())
-    except (msgspec.DecodeError, RecursionError):
-        errors.append(FieldError("this is no JSON", "#/biz_data"))
-        return None
-    return Raw(text.encode())

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Final
 
 import msgspec
-from msgspec import UNSET, Raw
 from starlette.responses import Response
 
 from broker.api.bizverbs import GRACE_S_DEFAULT, RotateIn, RotateOut, existing, rotate
 from broker.api.decoding import decode
 from broker.api.probing import ProbeIn, ProbeOut, probe
 from broker.api.problems import Refused
+from broker.console.form import json_of
 from broker.console.page import Page
 from broker.console.pages.biz import HERE, path_of
 from broker.console.visit import Visit
@@ -62,12 +62,13 @@ async def test(visit: Visit) -> Response:
 
 def _probe_in(body: str) -> ProbeIn:
     """Raises InvalidTask for what is no JSON."""
-    try:
-        if body:
-            msgspec.json.decode(body.encode())
-    except (msgspec.DecodeError, RecursionError):
-        raise InvalidTask([FieldError("this is no JSON", "#/body")]) from None
-    return ProbeIn(biz_data=Raw(body.encode()) if body else UNSET)
+    if not body:
+        return ProbeIn()
+    errors: list[FieldError] = []
+    data = json_of(body, "#/body", errors)
+    if data is None:
+        raise InvalidTask(errors)
+    return ProbeIn(biz_data=data)
 
 
 async def _test(

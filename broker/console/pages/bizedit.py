@@ -13,7 +13,8 @@ from broker.api.biz import check_reference
 from broker.api.bizverbs import existing, with_patch
 from broker.api.decoding import decode
 from broker.console import bizform
-from broker.console.bizform import GROUPS, Group, by_field, patch_of, without_nones
+from broker.console.bizform import FIELDS, GROUPS, Group, patch_of
+from broker.console.form import OVERTAKEN, by_field, version_of, without_nones
 from broker.console.page import Page
 from broker.console.pages.biz import HERE, differing, path_of
 from broker.console.visit import Confirmation, Visit
@@ -94,13 +95,14 @@ async def review(visit: Visit) -> Response:
     """What would change by it."""
     biz = await _found(visit)
     try:
-        _check_version(visit, biz)
+        if version_of(visit.form) != biz.version:
+            raise StaleVersion(OVERTAKEN)
         patch = patch_of(visit.form, shown(biz))
         check_reference(visit.actor, patch.get("on_failed"))
         after = with_patch(biz, patch)
         visit.context.registry.judge(after, biz)
     except (InvalidTask, StaleVersion) as error:
-        return _form(visit, biz, visit.form, _errors(error, str(error)))
+        return _form(visit, biz, visit.form, _errors(error, OVERTAKEN))
     facts = [
         (name, f"{_cut(old)} → {_cut(new)}")
         for name, old, new in differing(shown(biz), shown(after))
@@ -135,20 +137,17 @@ async def change(visit: Visit) -> Response:
     try:
         check_reference(visit.actor, visit.form.get("on_failed") or None)
         await visit.context.registry.change(
-            name, changed, _seen(visit), actor=visit.actor.name, action="biz.patch"
+            name, changed, version_of(visit.form), actor=visit.actor.name, action="biz.patch"
         )
     except (InvalidTask, StaleVersion) as error:
-        return _form(visit, biz, visit.form, _errors(error, str(error)))
+        return _form(visit, biz, visit.form, _errors(error, OVERTAKEN))
     return visit.done(path_of(name), f"{name} is changed: it holds within two seconds.")
 
 
 def _form(
     visit: Visit, biz: BizType | None, texts: Mapping[str, str], errors: Sequence[FieldError]
 ) -> Response:
-    wrong, others = by_field(errors)
-    named = [error for error in others if error.pointer == "#/biz_type"]
-    if named:
-        wrong["biz_type"] = named[0].detail
+    wrong, others = by_field(errors, {*FIELDS, "biz_type"})
     data = Form(
         name=None if biz is None else biz.biz_type,
         version=0 if biz is None else biz.version,
@@ -156,7 +155,7 @@ def _form(
         texts=texts,
         has_secret=biz is not None and bool(biz.secrets),
         wrong=wrong,
-        others=[error for error in others if error not in named],
+        others=others,
         back=HERE if biz is None else path_of(biz.biz_type),
     )
     return visit.render("biz-form.html", data, 422 if errors else 200)
@@ -182,22 +181,6 @@ async def _found(visit: Visit) -> BizType:
     name = visit.params["biz_type"]
     await visit.context.registry.refresh()
     return existing(name, visit.context.registry.get(name))
-
-
-def _seen(visit: Visit) -> int:
-    """The version that the form was filled in for. Raises InvalidTask."""
-    text = visit.form.get("version", "")
-    if not (text.isascii() and text.isdigit() and 0 < len(text) < 18):
-        raise InvalidTask([FieldError("the form is not whole: load it again", "#/version")])
-    return int(text)
-
-
-def _check_version(visit: Visit, biz: BizType) -> None:
-    if _seen(visit) != biz.version:
-        raise StaleVersion(
-            "somebody else has changed it meanwhile: what you see is what you have filled in; sent"
-            f" once more it is compared with version {biz.version}, which is there now"
-        )
 
 
 def _errors(error: WheelTimerError, told: str) -> Sequence[FieldError]:

@@ -14,9 +14,10 @@ from starlette.responses import Response
 from broker.api.schedules import biz_of, make_so, now_of, patch, read
 from broker.api.scheduleview import schedule_item, schedule_out
 from broker.api.scheduling import decode_schedule, is_name, patched
+from broker.console.form import OVERTAKEN, by_field, version_of, without_nones
 from broker.console.page import Page
 from broker.console.pages.schedules import COMING, HERE, Time, found_of, path_of, time_of
-from broker.console.scheduleform import DEFAULTS, by_field, patch_of, texts_of, without_nones
+from broker.console.scheduleform import DEFAULTS, FIELDS, patch_of, texts_of
 from broker.console.visit import Confirmation, Visit
 from wheel_timer.callback import Method
 from wheel_timer.cron import Cron, check_cron
@@ -167,11 +168,9 @@ async def change(visit: Visit) -> Response:
 
 def _patch_body(visit: Visit, schedule: Schedule) -> bytes:
     """The PATCH of the form, for the version that it was filled in for. Raises InvalidTask."""
-    version = visit.form.get("version", "")
-    if not (version.isascii() and version.isdigit() and len(version) < 18):
-        raise InvalidTask([FieldError("the form is not whole: load it again", "#/version")])
+    version = version_of(visit.form)
     asked = patch_of(visit.form, has_binary=_has_binary(visit, schedule))
-    return msgspec.json.encode(asked | {"version": int(version)})
+    return msgspec.json.encode(asked | {"version": version})
 
 
 async def _made(visit: Visit, before: Schedule | None) -> Schedule:
@@ -213,7 +212,10 @@ async def _facts(visit: Visit, schedule: Schedule) -> list[tuple[str, str]]:
 async def _form(
     visit: Visit, schedule: Schedule | None, texts: Mapping[str, str], errors: list[FieldError]
 ) -> Response:
-    wrong, others = by_field(errors)
+    wrong, others = by_field(errors, FIELDS)
+    if "callback" in wrong:
+        # The rule is about all of it; the URL is where it begins.
+        wrong["callback.url"] = wrong.pop("callback")
     is_new = schedule is None
     data = Form(
         name=None if schedule is None else schedule.name,
@@ -242,11 +244,7 @@ def _errors(error: WheelTimerError, pointer: str) -> list[FieldError]:
     if isinstance(error, InvalidTask):
         return error.errors
     if isinstance(error, StaleVersion):
-        told = (
-            "somebody else has changed it meanwhile: what you see is what you have filled in; sent"
-            " once more it is compared with what is there now"
-        )
-        return [FieldError(told, pointer)]
+        return [FieldError(OVERTAKEN, pointer)]
     return [FieldError(str(error), pointer)]
 
 
