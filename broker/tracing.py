@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections.abc import Awaitable, Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Final
@@ -77,7 +78,7 @@ def set_up(environ: Mapping[str, str]) -> None:
         )
         return
     given = {} if environ.get("OTEL_SERVICE_NAME") else {"service.name": "wheel-timer"}
-    provider = TracerProvider(resource=Resource.create(given))
+    provider = TracerProvider(resource=Resource.create(given), shutdown_on_exit=False)
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     use(provider)
     log.info("traces are sent")
@@ -90,12 +91,12 @@ def use(provider: TracerProvider | None) -> None:
 
 
 async def stop() -> None:
-    """Send what was not sent yet, for FLUSH_S at most."""
+    """Send what was not sent yet, for FLUSH_S at most: a collector may be away."""
     if _State.provider is not None:
-        provider = _State.provider
+        sending = threading.Thread(target=_State.provider.shutdown, name="traces", daemon=True)
         use(None)
-        await asyncio.to_thread(provider.force_flush, int(FLUSH_S * 1000))
-        await asyncio.to_thread(provider.shutdown)
+        sending.start()
+        await asyncio.to_thread(sending.join, FLUSH_S)
 
 
 def submitting(handler: Handler) -> Handler:

@@ -299,7 +299,10 @@ async def test_the_dead_behind_the_hand_cost_it_nothing(
 
 @pytest.mark.parametrize(
     ("name", "partitions"),
-    [("lookup", 1), ("sweep", 1), ("skip", 1), ("submit", 1), ("submit over two", 2)],
+    [
+        *(("lookup", 1), ("sweep", 1), ("skip", 1), ("forecast", 1), ("submit", 1)),
+        ("submit over two", 2),
+    ],
 )
 async def test_a_statement_locks_the_partitions_it_names_only(
     name: str, partitions: int, hands: Hands, sessions: Sessions, clock: DatabaseClock
@@ -320,6 +323,17 @@ async def test_a_statement_locks_the_partitions_it_names_only(
     params: dict[str, dict[str, Any]] = {
         "lookup": places(tasks),
         "skip": {"first": edge_ms // 1000, "last": edge_ms // 1000 + 99_999},
+        "forecast": {
+            "biz_types": ["orders"],
+            "hots": [1],
+            "from": edge_ms,
+            "to": edge_ms + 900_000,
+            "slot": -1,
+            "shard": 0,
+            "time": 0,
+            "id": NIL,
+            "look": 100,
+        },
         "sweep": {
             "shard": 0,
             "epoch": hands.leader.epoch,

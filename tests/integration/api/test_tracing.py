@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
@@ -35,6 +36,19 @@ def spans() -> Iterator[InMemorySpanExporter]:
     yield exporter
     tracing.use(None)
     provider.shutdown()
+
+
+class Stuck(InMemorySpanExporter):
+    """One that cannot end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.is_stopping = threading.Event()
+        self.is_over = threading.Event()
+
+    def shutdown(self) -> None:
+        self.is_stopping.set()
+        self.is_over.wait()
 
 
 def id_of(span: ReadableSpan) -> str:
@@ -170,3 +184,15 @@ def test_they_are_on_only_where_the_environment_asks(
     environ: dict[str, str], is_wanted: bool
 ) -> None:
     assert tracing.is_wanted(environ) is is_wanted
+
+
+async def test_a_collector_that_is_away_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tracing, "FLUSH_S", 0.1)
+    exporter = Stuck()
+    provider = TracerProvider(shutdown_on_exit=False)
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    tracing.use(provider)
+    await tracing.stop()
+    assert exporter.is_stopping.is_set()
+    exporter.is_over.set()
+    await tracing.stop()
