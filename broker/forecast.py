@@ -153,7 +153,9 @@ class Forecaster:
 
     async def _sum_up(self, view: _View, names: list[str] | None, from_ms: int, to_ms: int) -> None:
         """Ask the ledger, unless its answer would cost more than its share of the time."""
-        span = from_ms // QUARTER_MS * QUARTER_MS, -(-to_ms // QUARTER_MS) * QUARTER_MS
+        # As far as anybody has asked: what is known there stays so.
+        end_ms = max(-(-to_ms // QUARTER_MS) * QUARTER_MS, view.sums_span[1])
+        span = from_ms // QUARTER_MS * QUARTER_MS, end_ms
         began_s = monotonic_s()
         is_within = view.sums_span[0] <= span[0] and span[1] <= view.sums_span[1]
         if is_within and began_s < view.sums_until_s:
@@ -182,11 +184,14 @@ class Forecaster:
                     quarter = _Quarter(begin_ms, version, monotonic_s(), spans)
                     view.begun[quarter_ms] = quarter
                 await self._read_piece(quarter, hots, half_s)
+                # Others sum up meanwhile: there may be none any more.
+                total = view.sums.get(quarter_ms, 0)
                 # All that the ledger counts there is found; of the present one it counts more.
-                if quarter_ms > from_ms and quarter.tasks >= view.sums[quarter_ms]:
+                if quarter_ms > from_ms and quarter.tasks >= total:
                     quarter.to_read.clear()
                 if not quarter.to_read:
-                    view.read[quarter_ms] = view.begun.pop(quarter_ms)
+                    view.read[quarter_ms] = quarter
+                    view.begun.pop(quarter_ms, None)
                     break
 
     async def _read_piece(self, quarter: _Quarter, hots: Mapping[str, int], until_s: float) -> None:

@@ -13,6 +13,7 @@ from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands
 from tests.integration.api.conftest import client_of
 from wheel_timer.database import Database
+from wheel_timer.store import forecast as store
 from wheel_timer.store.change import Change, change
 from wheel_timer.store.forecast import quarters, within_laps
 from wheel_timer.store.ledger import fold
@@ -141,6 +142,33 @@ async def test_what_was_not_read_is_spread_over_its_quarter_and_says_so(
     await put_tasks(db, [quarter_ms])
     later = await forecast(client)
     assert (held(later), later["estimated"]) == ({first + 14: 32}, True)
+
+
+@pytest.mark.usefixtures("at_now")
+async def test_who_asks_meanwhile_takes_nothing_from_under_a_reader(
+    client: httpx.AsyncClient, orders: str, db: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    minute_ms = NOW_MS // 60_000 * 60_000
+    near, *_ = await put_tasks(db, [minute_ms + 3_600_000, minute_ms + 20 * 3_600_000])
+    read_piece = store.piece
+    asked: list[dict[str, Any]] = []
+
+    async def disturbed(*given: Any) -> store.Piece:
+        if not asked:
+            asked.append({})
+            await change(db, [Change(near.task_id, "cancel")])
+            asked[0] = await forecast(client, "?hours=2")
+        return await read_piece(*given)
+
+    monkeypatch.setattr(store, "piece", disturbed)
+    found = await forecast(client)
+    assert held(asked[0]) == {}
+    assert (held(found), found["estimated"]) == ({20 * 60: 1}, False)
+    # What is known of the later hours is not forgotten for one who asks for few.
+    monkeypatch.setattr(forecasts, "LOOK_MS", 0.0)
+    await forecast(client, "?hours=1")
+    later = await forecast(client)
+    assert (held(later), later["estimated"]) == ({20 * 60: 1}, False)
 
 
 @pytest.mark.usefixtures("at_now")
