@@ -7,6 +7,7 @@ heartbeat. A consent reaches every process by the clock's pulse, within two seco
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Annotated, Final, Literal
 
 from msgspec import Meta, Struct
@@ -62,8 +63,16 @@ class JumpStateOut(Struct):
 
 async def clock_jump(context: Context) -> ClockJumpOut | None:
     """What this broker and the other processes find. Raises DatabaseUnavailable."""
-    found = [node for node in await nodes(context.db) if node.is_alive]
-    held = {node.node: node.clock_jump_ms for node in found if node.clock_jump_ms is not None}
+    return jump_of(context, await nodes(context.db))
+
+
+def jump_of(context: Context, found: Iterable[Node]) -> ClockJumpOut | None:
+    """The same by what these processes have said of themselves."""
+    held = {
+        node.node: node.clock_jump_ms
+        for node in found
+        if node.is_alive and node.clock_jump_ms is not None
+    }
     own_ms = context.clock.jump_ms
     aheads_ms = [*held.values(), *([] if own_ms is None else [round(own_ms)])]
     return ClockJumpOut(max(aheads_ms), sorted(held)) if aheads_ms else None
@@ -96,15 +105,11 @@ async def accept(context: Context, actor: Actor) -> None:
 async def list_nodes(context: Context, request: Request) -> Response:
     """Every process there is."""
     del request
-    return json_answer(NodesOut(await nodes_out(context)))
+    return json_answer(NodesOut([node_out(node) for node in await nodes(context.db)]))
 
 
-async def nodes_out(context: Context) -> list[NodeOut]:
-    """The processes as they are shown."""
-    return [_node_out(node) for node in await nodes(context.db)]
-
-
-def _node_out(node: Node) -> NodeOut:
+def node_out(node: Node) -> NodeOut:
+    """A process as it is shown."""
     return NodeOut(
         node=node.node,
         role=node.role,

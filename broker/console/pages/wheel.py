@@ -15,7 +15,8 @@ from broker.api.jump import (
     accept,
     check_clock_is_his,
     clock_jump,
-    nodes_out,
+    jump_of,
+    node_out,
 )
 from broker.api.wheel import LaneOut, ShardOut, lanes_out, shard_out
 from broker.console.page import Page
@@ -25,6 +26,7 @@ from wheel_timer.errors import FieldError, InvalidTask
 from wheel_timer.store import lanetime
 from wheel_timer.store.lanetime import HeldTime
 from wheel_timer.store.ledger import totals_now
+from wheel_timer.store.node import nodes
 from wheel_timer.store.wheel import shards
 
 HERE: Final = "/console/wheel"
@@ -70,6 +72,7 @@ async def _wheel(visit: Visit) -> Wheel:
     search = visit.query.get("search", "").strip().lower()
     found = await shards(context.db)
     now_ms = found[0].now_ms if found else int(context.clock.now_ms())
+    processes = await nodes(context.db)
     totals = {n: one for n, one in (await totals_now(context.db)).items() if actor.sees(n)}
     seen = [name for name in context.registry.names() if actor.sees(name)]
     seen.sort(key=lambda name: (-totals[name].pending if name in totals else 0, name))
@@ -87,9 +90,9 @@ async def _wheel(visit: Visit) -> Wheel:
     return Wheel(
         now_ms=now_ms,
         brake=brake_out(context.registry.brake),
-        clock_jump=await clock_jump(context),
+        clock_jump=jump_of(context, processes),
         shards=[shard_out(shard) for shard in found],
-        nodes=await nodes_out(context),
+        nodes=[node_out(node) for node in processes],
         lanes=await lanes_out(context, names[:LANES_MAX], totals, now_ms),
         held=held,
         lanes_all=len(names),
