@@ -68,7 +68,8 @@ async def furnish(product: Product) -> None:
         await product.configure(NAME, callback_url=url, timeout=1 + n)
         body: dict[str, Any] = {"name": f"key {n}", "scopes": ["read"], "biz_types": ["line-*"]}
         await product.call("POST", "/v1/keys", body)
-        body = {"action": "run", "filter": {"biz_type": f"line-{n}", "status": "failed"}}
+        nobody = {"biz_type": f"line-{n}", "biz_id_prefix": "nobody's-"}
+        body = {"action": "cancel", "filter": nobody}
         await product.call("POST", "/v1/operations", body)
         body = {"cron": f"{n} 9 * * *", "timezone": "Asia/Shanghai"}
         await product.call("PUT", f"/v1/biz/{NAME}/schedules/daily-{n}", body)
@@ -77,7 +78,7 @@ async def furnish(product: Product) -> None:
 async def named(product: Product) -> dict[str, str]:
     """Something there for each parameter of a path."""
     ((task_id,),) = await product.sql(
-        f"SELECT task_id FROM timer_dead WHERE biz_type = '{NAME}' OR true LIMIT 1"
+        "SELECT task_id FROM timer_dead ORDER BY finish_time DESC LIMIT 1"
     )
     ((key_id,),) = await product.sql("SELECT key_id FROM timer_key_api LIMIT 1")
     ((operation_id,),) = await product.sql("SELECT operation_id FROM timer_operation LIMIT 1")
