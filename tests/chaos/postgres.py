@@ -217,6 +217,8 @@ CASES: Final = (
         what=f"the wheel locked for {LOCKED_S:g} s",
         fault=lock_table,
         load_s=LOCKED_S + 9,
+        # Thousands of clients that wait would take the machine for themselves once it is over.
+        rate_s=60,
         duplicates=None,
         lost_max=CONCURRENCY,
     ),

@@ -11,6 +11,7 @@ import msgspec
 import pytest
 import pytest_asyncio
 
+from broker import patience
 from broker.api.app import build_app
 from broker.api.context import Context
 from broker.changer import Changer
@@ -27,6 +28,12 @@ from wheel_timer.ops import Health
 from wheel_timer.settings import Settings
 
 CLUSTER = uuid4()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy machine is no outage: nobody waits for too long but where a test says so."""
+    monkeypatch.setattr(patience, "WAIT_S_MAX", 60.0)
 
 
 @pytest.fixture
