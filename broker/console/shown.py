@@ -86,9 +86,10 @@ def at(value: int | str | None, now_ms: float) -> str:
     text = format_time(value) if isinstance(value, int) else value
     today = format_time(int(now_ms))[:10]
     day = "" if text[:10] == today else text[5:10] if text[:4] == today[:4] else text[:10]
-    return Markup(
-        '<time datetime="{}"><span class="day">{}</span> {}<span class="ms">{}</span></time>'
-    ).format(text, day, text[11:19], text[19:23])
+    shown = Markup('<span class="day">{}</span> ').format(day) if day else ""
+    return Markup('<time datetime="{}">{}{}<span class="ms">{}</span></time>').format(
+        text, shown, text[11:19], text[19:23]
+    )
 
 
 def ago(value: int | str | None, now_ms: float) -> str:

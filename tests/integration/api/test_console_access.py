@@ -225,7 +225,7 @@ async def test_an_open_server_serves_this_machine_only(client: httpx.AsyncClient
         refused = await client.get("/console/wheel", headers=headers)
         check_headers(refused)
         assert refused.status_code == 403
-        assert "without ADMIN_KEY" in refused.text
+        assert "Without ADMIN_KEY" in refused.text
 
 
 async def test_on_an_open_server_a_key_shows_what_it_sees(client: httpx.AsyncClient) -> None:
