@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 from uuid import UUID
+from weakref import WeakSet
 
 import httpx
 
@@ -57,6 +58,7 @@ class AsyncClient:
         # Of a loop that has ended, or of a fork's parent: not ours to close.
         self._left_alone: list[httpx.AsyncClient] = []
         self._is_closed = False
+        self._works = WeakSet[AsyncWork]()
         self.biz = AsyncBizTypes(self.send)
         self.operations = AsyncOperations(self.send)
         self.schedules = AsyncSchedules(self.send)
@@ -155,7 +157,9 @@ class AsyncClient:
             on_error=on_error,
             error_delay=error_delay,
         )
-        return AsyncWork(self.send, terms)
+        work = AsyncWork(self.send, terms)
+        self._works.add(work)
+        return work
 
     async def send(self, call: Call[T]) -> T:
         """Send a call, with its tries. Raises ClientError."""
@@ -168,9 +172,16 @@ class AsyncClient:
             await asyncio.sleep(pause_s)
 
     async def close(self) -> None:
-        """Close the connections; the client is of no use any more."""
+        """
+        Give back what its work loops have in hand, and close the connections; the client is of no
+        use any more.
+        """
+        is_here = self._http is not None and self._home == _here()
+        if is_here:
+            for work in list(self._works):
+                await work.give_back()
         self._is_closed = True
-        if self._http is not None and self._home == _here():
+        if self._http is not None and is_here:
             await self._http.aclose()
         self._http = None
 

@@ -85,6 +85,8 @@ class AsyncWork:
         self._send = send
         self._terms = terms
         self._stopped = asyncio.Event()
+        # What `async for` has in hand; the lock: who says how it ended.
+        self._looped: dict[AsyncJob, asyncio.Lock] = {}
 
     def stop(self) -> None:
         """Take nothing more. The loop ends when the work in hand has."""
@@ -94,15 +96,14 @@ class AsyncWork:
         while not self._stopped.is_set():
             for job in await self._take(1):
                 touching = asyncio.create_task(self._keep(job))
+                self._looped[job] = asyncio.Lock()
                 is_done = False
                 try:
                     yield job
                     is_done = True
                 finally:
                     touching.cancel()
-                    if not job.is_reported:
-                        said = ("finish", {}) if is_done else ("release", {"delay": 0})
-                        await self._say(job, pull.report(said[0], job.task, **said[1]))
+                    await self._end(job, is_done=is_done)
 
     async def run(self, handler: Callable[[AsyncJob], Awaitable[object]]) -> None:
         """Call `handler` with each task, `concurrency` at once, until stopped. Raises ClientError
@@ -121,6 +122,26 @@ class AsyncWork:
         finally:
             if running:
                 await asyncio.wait(running)
+
+    async def give_back(self) -> None:
+        """What a loop that was left has in hand still: Python ends such a loop some time later,
+        when the client may be closed."""
+        for job in list(self._looped):
+            await self._end(job, is_done=False)
+
+    async def _end(self, job: AsyncJob, *, is_done: bool) -> None:
+        """Report what a loop had in hand, unless that was said."""
+        lock = self._looped.get(job)
+        if lock is None:
+            return
+        async with lock:
+            if not job.is_reported:
+                if is_done:
+                    call = pull.report("finish", job.task)
+                else:
+                    call = pull.report("release", job.task, delay=0)
+                await self._say(job, call)
+            self._looped.pop(job, None)
 
     async def _take(self, wanted: int) -> list[AsyncJob]:
         """Tasks, or none after a while. What came in the last look before a stop goes back."""
@@ -184,8 +205,10 @@ class AsyncWork:
             try:
                 await job.touch(self._terms.ttr)
             except ClaimLost:
-                job.is_lost = True
-                logger.warning("%s is no longer ours", job.task)
+                # Or its report was faster than this touch.
+                if not job.is_reported:
+                    job.is_lost = True
+                    logger.warning("%s is no longer ours", job.task)
                 return
             except ClientError as error:
                 logger.warning("%s could not be touched: %s", job.task, error)

@@ -15,7 +15,7 @@ from broker.api.context import Context
 from tests.fix_audits import AuditsHold
 from tests.fix_pull import reserved, shown, submitted
 from wheel_timer import AsyncClient
-from wheel_timer.client import AsyncJob
+from wheel_timer.client import AsyncJob, Task
 
 
 @pytest_asyncio.fixture
@@ -51,6 +51,41 @@ async def test_who_leaves_the_loop_gives_the_task_back(
         break
     (task,) = await reserved(client)
     assert (task["task_id"], task["attempts"], task["failures"]) == (task_id, 2, 0)
+
+
+async def test_a_client_that_closes_behind_a_loop_gives_the_task_back(
+    context: Context, jobs: str, client: httpx.AsyncClient
+) -> None:
+    task_id = await submitted(client)
+    transport = httpx.ASGITransport(app=build_app(context))
+    async with AsyncClient("http://localhost:8080", "", transport=transport) as worker:
+        async for _ in worker.work("jobs"):
+            break
+    (task,) = await reserved(client)
+    assert (task["task_id"], task["attempts"], task["failures"]) == (task_id, 2, 0)
+
+
+async def test_a_touch_that_comes_behind_the_report_is_no_loss(
+    worker: AsyncClient, client: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refused = asyncio.Event()
+    touch = AsyncJob.touch
+
+    async def late_touch(job: AsyncJob, ttr: float) -> Task:
+        await job.finish()
+        try:
+            return await touch(job, ttr)
+        finally:
+            refused.set()
+
+    monkeypatch.setattr(AsyncJob, "touch", late_touch)
+    await submitted(client)
+    work = worker.work("jobs", ttr=1)
+    async for job in work:
+        work.stop()
+        await refused.wait()
+        assert job.is_reported
+        assert not job.is_lost
 
 
 @pytest.mark.parametrize(("on_error", "status"), [("release", "pending"), ("bury", "failed")])
