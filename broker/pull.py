@@ -262,6 +262,7 @@ class Pull:
         if self._is_stopping:
             return
         self._is_stopping = True
+        self._reserving.stop()
         for lane in self._lanes.values():
             self._send_away(lane)
         self._timekeeper.stop()

@@ -95,9 +95,12 @@ class Reserving:
         self._calls.add(call)
         call.add_done_callback(self._calls.discard)
 
-    async def drain(self) -> None:
-        """Return when no call is under way; workers are not open again after theirs."""
+    def stop(self) -> None:
+        """Workers are not open again after the calls that are under way."""
         self._is_stopping = True
+
+    async def drain(self) -> None:
+        """Return when no call is under way."""
         if self._calls:
             await asyncio.wait(self._calls)
 

@@ -8,15 +8,18 @@ from base64 import urlsafe_b64decode, urlsafe_b64encode
 from uuid import UUID, uuid4
 
 import httpx
+import pytest
 
 from broker.api.context import Context
 from broker.pull import Pull
+from broker.tokens import Tokens
 from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_pull import TTR_S, VERBS, reserved, said, shown, submitted
 from tests.integration.api.conftest import client_of
 from wheel_timer import signal
 from wheel_timer.eventcenter import EventCenter
+from wheel_timer.store.claim import Claimed
 from wheel_timer.task import Ref
 from wheel_timer.wheel import home_of, new_task_id
 
@@ -207,6 +210,32 @@ async def test_who_waits_is_answered_when_the_broker_stops(
     assert await waiting == []
     assert time.monotonic() - began < 5
     assert (await client.post("/v1/biz/jobs/reserve")).status_code == 503
+
+
+async def test_who_is_in_a_call_while_the_broker_stops_is_answered_too(
+    context: Context, client: httpx.AsyncClient, jobs: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    called, stopping = asyncio.Event(), asyncio.Event()
+
+    async def brings_nothing(*_: object, **__: object) -> tuple[Claimed, bool]:
+        called.set()
+        await stopping.wait()
+        return Claimed([], [], [], []), False
+
+    async def ends_meanwhile(_tokens: Tokens) -> None:
+        stopping.set()
+        for _ in range(10):
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr("broker.reserving.reserve", brings_nothing)
+    monkeypatch.setattr(Tokens, "stop", ends_meanwhile)
+    await submitted(client)
+    waiting = asyncio.create_task(reserved(client, wait=30))
+    await called.wait()
+    began = time.monotonic()
+    await context.pull.stop()
+    assert await waiting == []
+    assert time.monotonic() - began < 5
 
 
 async def test_what_waits_for_a_biz_type_that_is_not_pulled_any_more_is_answered(
