@@ -132,6 +132,20 @@ async def test_overdue_is_what_nobody_is_at_and_nobody_put_aside(
     assert ("overdue" in await violations(db)) == is_overdue
 
 
+async def test_what_is_pulled_waits_for_its_workers_and_is_not_overdue(
+    db: Database, clock: DatabaseClock, database_url: str
+) -> None:
+    await submit_all(db, [task_at(clock.freeze())])
+    with psycopg.connect(database_url, autocommit=True) as connection:
+        connection.execute(
+            "INSERT INTO timer_biz VALUES ('orders', 1, %s, '[]', 0, 0)", ['{"delivery": "pull"}']
+        )
+        clock.advance(6 * MINUTE_MS)
+        assert "overdue" not in await violations(db)
+        connection.execute("""UPDATE timer_biz SET config = '{"delivery": "callback"}'""")
+        assert "overdue" in await violations(db)
+
+
 async def test_they_say_which_of_them_runs_and_write_nothing(db: Database) -> None:
     told: list[str] = []
     audits = await run_audits(db, begun=told.append)
