@@ -13,7 +13,7 @@ from broker.api.actor import actor_of
 from broker.api.context import Context
 from broker.api.problems import moved_under
 from broker.api.schedules import make_so, read
-from broker.api.scheduling import NAME_PATTERN, ScheduleIn, decode_schedule, is_name
+from broker.api.scheduling import NOT_A_NAME, ScheduleIn, decode_schedule, is_name
 from wheel_timer.biz import BizType, is_biz_type
 from wheel_timer.callback import escaped
 from wheel_timer.errors import FieldError, InvalidTask
@@ -70,7 +70,7 @@ def read_declared(request: Request, given: Mapping[str, Mapping[str, Raw]]) -> l
         for name, raw in schedules.items():
             root = root_of(biz_type, name)
             if not is_name(name):
-                errors.append(FieldError(f"a schedule's name is {NAME_PATTERN}", root))
+                errors.append(FieldError(NOT_A_NAME, root))
                 continue
             try:
                 one = decode_schedule(raw)

@@ -16,6 +16,7 @@ from broker.api.operation import JSON, Answer, Operation, json_answer
 from broker.api.outcomes import media_type, unsupported
 from broker.api.scheduleview import ScheduleOut, schedule_out
 from broker.api.scheduling import (
+    NOT_A_NAME,
     ScheduleIn,
     SchedulePatch,
     decode_schedule,
@@ -26,7 +27,7 @@ from broker.api.scheduling import (
 from broker.api.verb import read_nothing
 from wheel_timer import metrics
 from wheel_timer.biz import BizType, is_biz_type
-from wheel_timer.errors import NotFound
+from wheel_timer.errors import FieldError, InvalidTask, NotFound
 from wheel_timer.schedule import Schedule
 from wheel_timer.store import schedule as store
 from wheel_timer.store.schedule import Make, Put, Wheel, missing
@@ -50,6 +51,8 @@ async def put_schedule(context: Context, request: Request) -> Response:
     biz_type, name = request.path_params["biz_type"], request.path_params["name"]
     body = await context.bodies.read(request)
     biz = await biz_of(context, biz_type)
+    if not is_name(name):
+        raise InvalidTask([FieldError(NOT_A_NAME, "#/name")])
     given = decode_schedule(body)
     put = await make_so(
         context,

@@ -37,10 +37,12 @@ from wheel_timer.errors import FieldError, InvalidTask, StaleVersion
 from wheel_timer.schedule import Misfire, Overlap, Schedule
 
 NAME_PATTERN: Final = "[A-Za-z0-9][A-Za-z0-9._-]{0,127}"
+NOT_A_NAME: Final = f"a schedule's name is {NAME_PATTERN}"
 POLICY_S_MAX: Final = 86_400
 NIL: Final = UUID(int=0)
 
 _NAME: Final = re.compile(NAME_PATTERN, re.ASCII)
+Shown = Annotated[str | UnsetType | None, Meta(description="as a GET shows it; not looked at")]
 _TIME: Final = {"type": ["number", "string", "null"]}
 
 
@@ -66,8 +68,9 @@ CronField = Annotated[
 
 class ScheduleFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """
-    What PUT and PATCH both say. biz_type, name and version are taken as checks, so that what a GET
-    showed can be sent back. Occurrences are in [start_after, end_before).
+    What PUT and PATCH both say. What a GET showed can be sent back: biz_type, name, version and
+    schedule_id are taken as checks, the times of others' making are not looked at. Occurrences are
+    in [start_after, end_before).
     """
 
     timezone: Annotated[
@@ -103,6 +106,10 @@ class ScheduleFields(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     biz_type: str | UnsetType = UNSET
     name: str | UnsetType = UNSET
     version: Annotated[int, Meta(ge=1)] | UnsetType = UNSET
+    schedule_id: UUID | UnsetType = UNSET
+    next_time: Shown = UNSET
+    create_time: Shown = UNSET
+    update_time: Shown = UNSET
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}()"
@@ -156,8 +163,8 @@ def read_schedule(
     ):
         if said is not UNSET and said != is_so:
             errors.append(FieldError(f"the path says {is_so!r}", f"#/{field}"))
-    if not is_name(name):
-        errors.append(FieldError(f"a schedule's name is {NAME_PATTERN}", "#/name"))
+    if before is not None and given.schedule_id not in (UNSET, before.schedule_id):
+        errors.append(FieldError("there is another one of this name now", "#/schedule_id"))
     stands = 0 if before is None else before.version
     if given.version is not UNSET and given.version != stands:
         raise StaleVersion(f"the schedule is at version {stands}, not {given.version}")

@@ -155,6 +155,19 @@ async def test_what_nobody_is_told_of(client: httpx.AsyncClient, orders: str) ->
     assert none.json()["callback"] is None
 
 
+async def test_what_a_get_showed_can_be_sent_back(client: httpx.AsyncClient, orders: str) -> None:
+    await client.put(PATH, json=HOURLY | {"biz_data": [1], "start_after": 1_900_000_000})
+    shown = (await client.get(PATH)).json()
+    for method in ("PUT", "PATCH"):
+        same = await client.request(method, PATH, json=shown)
+        assert (same.status_code, same.json()) == (200, shown), same.text
+    changed = await client.put(PATH, json=shown | {"jitter": 3})
+    assert (changed.json()["jitter"], changed.json()["version"]) == (3.0, 2)
+    other = {"schedule_id": "00000000-0000-4000-8000-000000000000"}
+    refused = await client.patch(PATH, json=other)
+    assert refused.json()["errors"][0]["pointer"] == "#/schedule_id"
+
+
 async def test_a_payload_stays_byte_for_byte(
     client: httpx.AsyncClient, orders: str, db: Database
 ) -> None:
@@ -206,7 +219,7 @@ async def test_a_payload_that_is_no_json_stays_as_it_is(
         ({"callback": {"url": "http://a/", "headers": {"host": "b"}}}, "#/callback/headers/host"),
         ({"biz_type": "refunds"}, "#/biz_type"),
         ({"name": "other"}, "#/name"),
-        ({"next_time": None}, "#/next_time"),
+        ({"running": None}, "#/running"),
     ],
 )
 async def test_what_is_wrong_is_said_of_its_field(
@@ -219,8 +232,9 @@ async def test_what_is_wrong_is_said_of_its_field(
 
 async def test_what_is_not_there(client: httpx.AsyncClient, orders: str) -> None:
     assert (await client.put("/v1/biz/nobody/schedules/x", json=HOURLY)).status_code == 404
-    bad_name = await client.put("/v1/biz/orders/schedules/%20", json=HOURLY)
-    assert bad_name.json()["errors"][0]["pointer"] == "#/name"
+    for name in ("%20", "%00", "x" * 129):
+        bad_name = await client.put(f"/v1/biz/orders/schedules/{name}", json=HOURLY)
+        assert bad_name.json()["errors"][0]["pointer"] == "#/name", name
     for method, path in (
         *(("GET", PATH), ("PATCH", PATH), ("DELETE", PATH), ("GET", f"{PATH}/upcoming")),
         *(("POST", f"{PATH}/{verb}") for verb in ("enable", "disable", "run")),
