@@ -82,6 +82,8 @@ async def _by_word(visit: Visit, word: str, biz_type: str) -> Response | None:
     if biz_type:
         return None
     context = visit.context
+    # Another broker may have made its biz_type a moment ago.
+    await context.registry.refresh()
     names = [name for name in context.registry.names() if visit.actor.sees(name)]
     items: list[TaskItem] = []
     errors = []
