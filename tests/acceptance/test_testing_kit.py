@@ -107,7 +107,7 @@ def test_the_fixtures_of_a_users_suite(tmp_path: Path) -> None:
     (tmp_path / "test_more.py").write_text(TESTS)
     (shown,) = (block for block in blocks_of("client.md") if "# test_orders.py" in block)
     (tmp_path / "test_orders.py").write_text(shown)
-    environ = {**os.environ, "WHEEL_TIMER_URL": "http://127.0.0.1:1"}
+    environ = {**os.environ, "WHEEL_TIMER_URL": "http://127.0.0.1:1", "PYTEST_ADDOPTS": ""}
     done = subprocess.run(
         [
             *(sys.executable, "-m", "pytest", "-W", "error", "--durations=0", "-vv"),

@@ -24,12 +24,14 @@ SELECT verdicts FROM wheel_change_v1(
 AT_ONCE: Final = (
     "SELECT wheel_cancel_pending_v1(0::smallint, %(ids)s, %(places)s, %(revisions)s, 60000)"
 )
+# Summed up: into how many deltas it is written depends on how many partitions the tasks lie in.
 LEDGER: Final = """
-SELECT array_agg(
-    (d.biz_type, d.quarter, d.day, d.edges, d.tasks)::text
-    ORDER BY d.biz_type, d.quarter, d.edges, d.tasks
-)
-FROM timer_ledger_delta AS d
+SELECT array_agg(s::text ORDER BY s.biz_type, s.quarter, s.day, s.edges)
+FROM (
+    SELECT d.biz_type, d.quarter, d.day, d.edges, sum(d.tasks) AS tasks
+    FROM timer_ledger_delta AS d
+    GROUP BY d.biz_type, d.quarter, d.day, d.edges
+) AS s
 """
 
 
