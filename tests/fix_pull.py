@@ -27,6 +27,7 @@ async def jobs(context: Context, client: httpx.AsyncClient) -> AsyncIterator[str
     yield "jobs"
     await context.pull.stop()
     pulse.cancel()
+    await asyncio.gather(pulse, return_exceptions=True)
 
 
 async def submitted(client: httpx.AsyncClient, **fields: Any) -> str:

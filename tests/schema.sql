@@ -2240,7 +2240,10 @@ BEGIN
         JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
         WHERE k.status <> 4
             AND k.revision = a.revision
-            AND (k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now)
+            AND (
+                k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now
+                OR NOT EXISTS (SELECT FROM timer_biz AS b WHERE b.biz_type = k.biz_type)
+            )
     )
     SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time),
         array_agg(256 << l.status) FILTER (WHERE l.status <> 4),

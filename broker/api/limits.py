@@ -19,6 +19,7 @@ from broker.api.decoding import NESTING_MAX
 from broker.api.intake import BIZ_ID_BYTES_MAX, SPREAD_S_MAX
 from broker.api.operation import Answer, Operation, json_answer
 from broker.api.paging import LIMIT_MAX
+from broker.api.pull import RESERVE_MAX, TTR_S_MAX, WAIT_S_MAX
 from broker.api.scheduleverbs import COUNT_MAX
 from broker.api.scheduling import NAME_PATTERN, POLICY_S_MAX
 from broker.api.times import START_TIME_MS_MAX, START_TIME_MS_MIN, format_time
@@ -71,6 +72,9 @@ class LimitsOut(Struct):
     schedule_policy_s: Annotated[int, Meta(description="jitter, misfire_after")]
     schedule_missed: Annotated[int, Meta(description="occurrences made up for by misfire all")]
     upcoming_count: int
+    reserve_tasks: int
+    reserve_wait_s: int
+    ttr_s: int
     secret_grace_s: int
     test_timeout_s: Annotated[float, Meta(description="of a test call")]
     pause_reason_characters: int
@@ -113,6 +117,9 @@ async def get_limits(context: Context, _: Request) -> Response:
             schedule_policy_s=POLICY_S_MAX,
             schedule_missed=MISSED_MAX,
             upcoming_count=COUNT_MAX,
+            reserve_tasks=RESERVE_MAX,
+            reserve_wait_s=WAIT_S_MAX,
+            ttr_s=TTR_S_MAX,
             secret_grace_s=GRACE_S_MAX,
             test_timeout_s=TIMEOUT_MS_MAX / 1000,
             pause_reason_characters=REASON_CHARACTERS_MAX,

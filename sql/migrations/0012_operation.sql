@@ -250,8 +250,9 @@ END
 $$;
 
 -- Delete tasks of one shard, with all that belongs to them: keys, requeue and dead rows, attempts,
--- the row at home that forwards. What somebody is calling right now stays, and so does what has
--- another revision. At most 1,000, each named once, in any order. Returns how many went.
+-- the row at home that forwards. What somebody is calling right now stays, but where its biz_type
+-- is deleted: nobody would look after it once the call has failed. What has another revision stays.
+-- At most 1,000, each named once, in any order. Returns how many went.
 -- Locks: fence shared, keys sorted, task rows by place, requeue rows by task_id, dead rows by
 -- task_id.
 CREATE FUNCTION wheel_purge_v1(
@@ -317,7 +318,10 @@ BEGIN
         JOIN locked AS k ON k.task_id = a.task_id AND k.start_time = a.place
         WHERE k.status <> 4
             AND k.revision = a.revision
-            AND (k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now)
+            AND (
+                k.status <> 0 OR k.lease_until IS NULL OR k.lease_until <= v_now
+                OR NOT EXISTS (SELECT FROM timer_biz AS b WHERE b.biz_type = k.biz_type)
+            )
     )
     SELECT array_agg(DISTINCT g.task_id), array_agg(l.tid), array_agg(l.start_time),
         array_agg(256 << l.status) FILTER (WHERE l.status <> 4),

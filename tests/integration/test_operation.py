@@ -194,6 +194,7 @@ async def test_purge_leaves_nothing_of_a_task(
         "UPDATE timer_task SET lease_until = %s, attempts = 1 WHERE task_id = %s",
         [now_ms + DAY_MS, called[0].task_id],
     )
+    await session.execute("INSERT INTO timer_biz VALUES ('gone', 1, '{}', '[]', 0, 0)")
     row = await run_out(hands, await begin(db, "purge", Filter(biz_type="gone")))
     assert (row.state, counts(row)) == ("done", (25, 24, 1, 0))
     gone = [*near, *dead, *moved]

@@ -9,8 +9,10 @@ import psycopg
 import pytest
 
 from daemon.operations import Operator
+from tests.fix_audits import AuditsHold
 from tests.fix_clock import DatabaseClock
 from tests.fix_hands import Hands, task_at
+from tests.fix_pull import reserved, said, submitted
 from tests.fix_tasks import submit_all
 from wheel_timer.database import Database
 
@@ -71,6 +73,22 @@ async def test_a_delete_with_purge_takes_the_biz_type_and_its_tasks(
     assert (await client.get("/v1/biz/orders")).status_code == 404
     assert (await ended(client, hands, answer))["done"] == 5
     assert biz_types_of_tasks(database_url) == [("refunds", 5)]
+
+
+async def test_a_delete_with_purge_takes_what_somebody_holds(
+    client: httpx.AsyncClient, hands: Hands, jobs: str, database_url: str, audits_hold: AuditsHold
+) -> None:
+    """Nobody would look after it any more once its call has failed, or its worker has died."""
+    await submitted(client)
+    (held,) = await reserved(client)
+    done = await ended(client, hands, await client.post("/v1/biz/jobs/purge"))
+    assert (done["done"], done["skipped"]) == (0, 1)
+    done = await ended(client, hands, await client.delete("/v1/biz/jobs?purge=true"))
+    assert done["done"] == 1
+    assert biz_types_of_tasks(database_url) == []
+    late = await said(client, "finish", held)
+    assert late.status_code in (404, 409), late.text
+    await audits_hold()
 
 
 async def test_a_delete_that_is_refused_purges_nothing(
