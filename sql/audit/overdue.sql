@@ -2,9 +2,9 @@
 -- A row is a task that should have been called five minutes ago or more, and nobody is at it: it is
 -- not leased, its next attempt is not still to come, and it was not put aside. (What waits for a
 -- pause, the brake, an open breaker or a rate limit has a requeue row for the time when it is to be
--- looked at again; what is pulled is called by nobody, and waits for its workers.) Look at the lane of its biz_type (GET /v1/wheel), whether a broker and a daemon
--- are alive, and at /readyz of both. It is not lost: `lost` says that. It will be called once its
--- lane moves again.
+-- looked at again; what is pulled is called by nobody, and waits for its workers.) Look at the lane
+-- of its biz_type (GET /v1/wheel), whether a broker and a daemon are alive, and at /readyz of both.
+-- It is not lost: `lost` says that. It will be called once its lane moves again.
 SELECT
     t.task_id,
     t.biz_type,
