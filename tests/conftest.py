@@ -11,6 +11,7 @@ What every test may ask for: real servers, a database of its own, a clock, fault
     lanes, new_center                what lies in Redis, and readers   fix_lanes.py
     audits_hold                      nothing lost, nothing uncovered   fix_audits.py
     jobs                             workers, by HTTP                  fix_pull.py
+    schedules, hand                  what generates, step by step      fix_schedules.py
     browser                          a Chromium with one page          fix_chromium.py
     explored                         counts the states of the model    fix_explored.py
 """
@@ -38,6 +39,7 @@ pytest_plugins = [
     "tests.fix_explored",
     "tests.fix_client",
     "tests.fix_pull",
+    "tests.fix_schedules",
     "tests.fix_chromium",
 ]
 

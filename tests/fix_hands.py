@@ -181,13 +181,17 @@ class Hands:
         await self.clock.measure()
         await self.due.serve()
 
-    async def tick(self) -> Tick:
-        """A tick of the due hand, by a clock that it knows, if that can be had: a busy machine's
-        first answer may be too slow for it, and then the tick would do nothing."""
+    async def measure(self) -> None:
+        """Know the clock, if that can be had: a busy machine's first answer may be too slow for it,
+        and then a tick would do nothing."""
         for _ in range(MEASURES_MAX):
             await self.clock.measure()
             if self.clock.is_known():
                 break
+
+    async def tick(self) -> Tick:
+        """A tick of the due hand, by a clock that it knows."""
+        await self.measure()
         return await self.due.tick()
 
     async def reap_all(self) -> int:

@@ -23,7 +23,7 @@ URL = "http://a.example/callback"
 async def ended(client: httpx.AsyncClient, hands: Hands, answer: httpx.Response) -> Any:
     """Turn the daemon's step until the operation that was begun has ended."""
     assert answer.status_code == 202, answer.text
-    await hands.clock.measure()
+    await hands.measure()
     operator = Operator(
         db=hands.db, clock=hands.clock, leader=hands.leader, shards=1, lookahead_ms=1000
     )
