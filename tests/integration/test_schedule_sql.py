@@ -173,7 +173,7 @@ async def test_nothing_is_lost_at_the_edges_of_the_horizon(
     await schedules.put(cron="5,15,25 * * * *")
     for n in range(1, 80):
         schedules.clock.freeze(NOON + n * 1_000_000)
-        await hands.clock.measure()
+        await hands.measure()
         await all_steps(hand)
     end = NOON + 79 * 1_000_000
     due = [moment for moment in await schedules.tasks() if moment <= end]
@@ -216,7 +216,7 @@ async def test_two_daemons_write_each_occurrence_once(
     schedules: Schedules, hand: ScheduleHand, new_hands: NewHands, audits_hold: AuditsHold
 ) -> None:
     other = new_hands()
-    await other.clock.measure()
+    await other.measure()
     second = hand_of(other)
     for name in ("a", "b", "c"):
         await schedules.put(name, cron="* * * * * *")
@@ -260,7 +260,7 @@ async def test_two_hours_without_a_daemon(
     before = await schedules.tasks()
     now = NOON + 2 * HOUR + 30_000
     schedules.clock.freeze(now)
-    await hands.clock.measure()
+    await hands.measure()
     await all_steps(hand)
     caught_up = [one for one in await schedules.tasks() if one not in before and one <= now]
     assert caught_up == came(now)
@@ -274,7 +274,7 @@ async def test_one_that_comes_seldom_is_caught_up_with(
         await schedules.put(misfire, cron="0 14 * * *", misfire=misfire)
     now = at_two + 10 * HOUR
     schedules.clock.freeze(now)
-    await hands.clock.measure()
+    await hands.measure()
     await all_steps(hand)
     assert await schedules.tasks() == [at_two, at_two]
 
@@ -308,7 +308,7 @@ async def test_what_is_to_be_forgotten_is_not_left_for_the_next_look(
     assert await schedules.registered() == 60
     await sessions.value("UPDATE timer_task SET started = start_time RETURNING 1")
     schedules.clock.freeze(NOON + HOUR + 60_000)
-    await hands.clock.measure()
+    await hands.measure()
     await all_steps(hand)
     coming = [moment for moment in await schedules.tasks() if moment > NOON + HOUR]
     assert await schedules.registered() == len(coming)
@@ -333,7 +333,7 @@ async def test_what_is_due_by_now_is_published_at_once(
     put = await schedules.put(cron="0 14 * * *")
     at_two = NOON + 2 * HOUR
     schedules.clock.freeze(at_two + 10_000)
-    await hands.clock.measure()
+    await hands.measure()
     await all_steps(hand)
     assert await lanes.ids() == [occurrence(put.schedule, at_two).task_id]
 
@@ -355,6 +355,6 @@ async def test_those_that_cannot_be_computed_keep_no_other_waiting(
         " WHERE name <> 'whole' RETURNING 1"
     )
     schedules.clock.freeze(NOON + 2 * HOUR)
-    await hands.clock.measure()
+    await hands.measure()
     await all_steps(hand)
     assert await schedules.tasks() == [NOON + 2 * HOUR]
